@@ -897,3 +897,18 @@ def test_a_recorded_tensor_and_what_is_detached_of_it_are_told_apart():
 
     names = {node.name: node for node in gm.graph.nodes}
     assert [n.name for n in names["mul"].args] == ["detach", "x_1"]
+
+
+def test_sizes_that_are_multiples_of_a_name_alone_stay_open():
+    class Halves(nn.Module):
+        def forward(self, x, y):
+            return x.reshape(2, -1).sum(1), x + y
+
+    half = Dim("half")
+    program = export(Halves(), (fb.ones(6), fb.ones(6)), dynamic_shapes={"x": {0: 2 * half}, "y": {0: 2 * half}})
+
+    sums, both = program.module()(fb.ones(10), fb.ones(10))
+    assert sums.tolist() == [5.0, 5.0]
+    assert both.shape == (10,)
+    with pytest.raises(AssertionError, match="% 2"):
+        program.module()(fb.ones(9), fb.ones(9))

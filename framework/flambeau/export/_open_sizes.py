@@ -102,10 +102,11 @@ class OpenSizes:
             base, _ = first.get(dim.root.__name__, (None, ""))
             if base is None:
                 # The size that others follow from is no input: this one says what it is.
-                if (int(n) - dim.offset) % dim.factor:
+                size = self.tensors[at].shape[d]          # to ask a symbol for its number would make a constant of it
+                if (size - dim.offset) % dim.factor:
                     root = dim.root.__name__
                     raise self.error(
-                        f"Expected shape[{d}] = {int(n)} of input Tensor to be of the form {dim.__name__}, where {root} is an integer"
+                        f"Expected shape[{d}] = {size} of input Tensor to be of the form {dim.__name__}, where {root} is an integer"
                     )
                 if dim.factor != 1:
                     bool((n - dim.offset) % dim.factor == 0)
