@@ -271,7 +271,7 @@ def _masked_select(a, mask):
 
 @masked_select.plan
 def _masked_select_planned(a, mask):
-    if mask.dtype is not BOOL:
+    if mask.dtype is not BOOL or mask.shape != a.shape and np.broadcast_shapes(mask.shape, a.shape) != a.shape:
         return None
     return kernel.masked(a, mask if mask.shape == a.shape else stretched(mask, a.shape))
 

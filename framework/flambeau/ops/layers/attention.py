@@ -253,6 +253,8 @@ def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale
     _check_attention(query, key, value, attn_mask, dropout_p)
     if dropout_p or not query.shape[-1] or not _allowed["flash"] or not _heads_fit(query, key, value, enable_gqa):
         return None
+    if not value.shape[-1] or 0 in value.shape[:-2]:     # whose result is known
+        return None
     if attn_mask is not None and not _allowed["math"]:   # without which a mask that requires grad is refused
         return None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
