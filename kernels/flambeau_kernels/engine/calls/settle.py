@@ -60,10 +60,12 @@ def _text() -> str:
                      f"i64 {grad_at})")
     code.require(code.let(f"icmp sge i64 {count}, 0"))
 
-    # Other threads may run while kernels do, and the garbage collector when objects are made: what is needed is held.
+    # Other threads may run while kernels do, and give inputs other arrays, and the garbage collector when objects are made: what is
+    # needed is held.
     for item in (ready, node, made, inputs, counts, root):
         code.do(f"call void {code.slot('incref')}(ptr {item})")
-    code.do(f"call void @each(ptr {code.slot('incref')}, ptr {objects}, i64 {count})")
+    code.do(f"call void @each(ptr {code.slot('incref')}, ptr {objects}, i64 {count})",
+            f"call void @each(ptr {code.slot('incref')}, ptr {arrays}, i64 {m})")
     found = code.let(f"call ptr {code.slot('vectorcall')}(ptr {run}, ptr {arrays}, i64 {m}, ptr null)")
     code.branch(code.let(f"icmp eq ptr {found}, null"), "failed", "ran")
     code.label("ran")
@@ -109,7 +111,8 @@ def _text() -> str:
     code.label("drop")
     answer = code.let(f"phi ptr [{what}, %drop.found], [null, %failed]")
     error = code.let(f"phi i1 [{wrong}, %drop.found], [true, %failed]")
-    code.do(f"call void @each(ptr {code.slot('decref')}, ptr {objects}, i64 {count})")
+    code.do(f"call void @each(ptr {code.slot('decref')}, ptr {objects}, i64 {count})",
+            f"call void @each(ptr {code.slot('decref')}, ptr {arrays}, i64 {m})")
     for item in (ready, node, made, inputs, counts, root):
         code.do(f"call void {code.slot('decref')}(ptr {item})")
     done = code.let(f"icmp ne ptr {answer}, null")
