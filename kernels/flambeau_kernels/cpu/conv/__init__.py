@@ -131,7 +131,7 @@ def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: I
     from . import im2col, separate_windows, single_taps, winograd, winograd_products
     from .direct import Direct, in_pairs
 
-    if separate_windows.pays(x, w.shape[2:], stride, padding, dilation, groups):
+    if separate_windows.pays(x, w, made, stride, padding, dilation, groups, transposed):
         product = separate_windows.convolve_input if transposed else separate_windows.convolve
         return lambda x, w, bias: product(x, w, bias, made, stride)
     if groups == x.shape[1] and w.shape[1] == 1 and groups > 1:

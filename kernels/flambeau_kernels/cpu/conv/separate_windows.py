@@ -11,28 +11,37 @@ from typing import Any
 
 import numpy as np
 
-from ..products.matmul import matmul
+from ..products.matmul import MOST_PRODUCTS, has_microkernels, matmul
 from ..shapes.move import contiguous
 from ..shapes.order import is_last
-from .weight import LEAST_CHANNELS, LEAST_POSITIONS
+from .single_taps import LEAST_MADE, LEAST_POSITIONS, LEAST_SUMMED
+from .weight import LEAST_CHANNELS
+from .weight import LEAST_POSITIONS as LEAST_OF_WEIGHT
 
 Ints = tuple[int, ...]
 # Gradients of weights are added up a part of the positions at a time, which rounds less.
 PART = 256
 
 
-def pays(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> bool:
-    """Whether this is such a convolution of `x`, or such a transposed one, by layout and settings."""
-    if groups != 1 or any(padding) or not is_last(x):
+def pays(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> bool:
+    """Whether this is such a convolution of `x`, or, `transposed`, back to extents `made`, and products of one image are large enough.
+
+    By the sizes of one image: its results must depend on no other, and the bits of a product that is not small depend on no other rows.
+    """
+    kernel = w.shape[2:]
+    if groups != 1 or any(padding) or not is_last(x) or prod(kernel) > 1 and (tuple(kernel) != tuple(stride) or set(dilation) != {1}):
         return False
-    return prod(kernel) == 1 or tuple(kernel) == tuple(stride) and set(dilation) == {1}
+    taps, positions = prod(kernel), prod(x.shape[2:] if transposed else made)
+    summed, results = (x.shape[1], w.shape[1] * taps) if transposed else (x.shape[1] * taps, len(w))
+    large = summed * results * positions > MOST_PRODUCTS and has_microkernels()
+    return large and summed >= LEAST_SUMMED and results >= LEAST_MADE and positions >= LEAST_POSITIONS
 
 
 def pays_for_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, groups: int) -> bool:
     """The same of the gradient of a weight of single taps, at step 1: `y` is the gradient of the results."""
     single = groups == 1 and prod(kernel) == prod(stride) == 1 and not any(padding) and is_last(x) and is_last(y)
     fits = single and x.dtype == y.dtype and x.dtype.char in "fd"
-    return fits and min(x.shape[1], y.shape[1]) >= LEAST_CHANNELS and prod(y.shape[2:]) >= LEAST_POSITIONS
+    return fits and min(x.shape[1], y.shape[1]) >= LEAST_CHANNELS and prod(y.shape[2:]) >= LEAST_OF_WEIGHT
 
 
 def _last(x: Any) -> Any:
