@@ -635,3 +635,11 @@ def test_dimensions_of_a_copied_array_stay_in_their_order_of_memory(make, dtype)
     assert make(images.transpose(2, 0, 1), dtype=dtype).stride() == (1, 12, 4)
     assert make(images.transpose(2, 0, 1), dtype=dtype).tolist() == images.transpose(2, 0, 1).tolist()
     assert fb.tensor(images[:, ::2], dtype=dtype).stride() == (8, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"), [(["a", 1], ValueError), ([1, "a"], TypeError), ([[1], [b"a"]], TypeError), ([1, None], RuntimeError)]
+)
+def test_what_is_no_number_is_refused_as_pytorch_refuses_it(data, error):
+    with pytest.raises(error, match=r"not a number|Could not infer"):
+        fb.tensor(data)

@@ -309,9 +309,12 @@ def _is_sequence(x: Any) -> bool:
 
 
 def _infer(leaves: list[Any]) -> dtype:
-    for x in leaves:
+    for i, x in enumerate(leaves):
         if isinstance(x, (str, bytes)):
-            raise ValueError(f"too many dimensions '{type(x).__name__}': {x!r} is not a number")
+            kind = type(x).__name__
+            if i:
+                raise TypeError(f"new(): invalid data type '{kind}': {x!r} is not a number")
+            raise ValueError(f"too many dimensions '{kind}': {x!r} is not a number")
         if not isinstance(x, (Tensor, ndarray, *NUMBERS)):
             raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
     kinds = [x.dtype if isinstance(x, Tensor) else dtypes.from_numpy_dtype(x.dtype) if isinstance(x, (np.generic, ndarray))
