@@ -153,7 +153,7 @@ class ForwardLevel(Interpreter):
         """Carry tangents through `op`; UNTOUCHED where no operand has one, or while that is switched off."""
         if _local.forward_off or not self.touches(args):
             return UNTOUCHED if out is None else NotImplemented
-        viewed = op.kind == "view" or getattr(op, "inplace_view", None) is not None
+        viewed = op.kind == "view" or op.inplace_view is not None
         if op.kind == "composite" and op.name != "detach" and not (inplace and viewed):
             return DECOMPOSE
         if out is not None and not inplace:

@@ -307,7 +307,9 @@ def _apply_to_batches(cls: Any, args: tuple[Any, ...], primals: tuple[Any, ...],
     from ..ops import _dispatch
     from .forward_ad import innermost
 
-    with _dispatch.below(innermost()):
+    level = innermost()
+    assert level is not None                          # which made the tangents
+    with _dispatch.below(level):
         result = cls.apply(*primals, **kwargs)
     ctx = _Context((False,) * len(args))
     cls.setup_context(ctx, primals, result)

@@ -311,7 +311,7 @@ def ambient_now() -> tuple[Any, ...]:
 class _as_before:  # a context manager
     """What decides over results is `ambient`."""
 
-    def __init__(self, ambient: tuple[Any, ...]) -> None:
+    def __init__(self, ambient: Any) -> None:
         self.ambient = ambient
 
     def __enter__(self) -> None:

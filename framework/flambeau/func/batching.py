@@ -317,7 +317,7 @@ class VmapLevel(Interpreter):
 
     def _run_inplace(self, op: Any, args: tuple[Any, ...]) -> Any:
         target = args[0]
-        if op.kind == "view" or getattr(op, "inplace_view", None) is not None:
+        if op.kind == "view" or op.inplace_view is not None:
             made = _dispatch.interpret_with(self, op, args)
             target._value, target._bdim = made._value, made._bdim
             return target

@@ -196,6 +196,7 @@ class Op:
     # Calls to try it with, see `samples.py`; of elementwise ops also the bounds of their numbers.
     samples: Any = ""
     list_form = ListForm()
+    inplace_view: Any = None  # the view op that the in-place form is made with
 
     # Of `Facts`.
     named_too: Mapping[str, tuple[str, ...]] = types.MappingProxyType({})

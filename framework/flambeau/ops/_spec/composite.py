@@ -23,7 +23,6 @@ class CompositeOp(Op):
     """Other ops, composed; derivatives and devices follow from theirs."""
 
     kind = "composite"
-    inplace_view: Any = None  # the view op that the in-place form is made with
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         answer = elsewhere(self, (target, *args), target, True) if self.by_kind else NotImplemented

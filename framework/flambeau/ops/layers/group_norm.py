@@ -134,6 +134,7 @@ def _check_groups(input, num_groups, weight, bias, eps):
     check_room("group_norm", (input.shape[0], num_groups), input._array.itemsize)
     check_floating("group_norm", input=input, weight=weight, bias=bias)
 
+
 @primitive(
     surface=0, tensors=("input", "weight", "bias"), keeps=True, check=_check_groups, autocast=(None, "float32"), memory=CHANNELS,
     ordering=("input",), samples="of nn.functional.group_norm",

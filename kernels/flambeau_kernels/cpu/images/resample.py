@@ -137,6 +137,8 @@ def maps_of_channels(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any
     """As `apply_maps` of ``(N, C, *spatial)`` whose channels lie last in memory, and then those of the result do; None for other arrays."""
     from . import resample_channels_last
 
+    if not x.size:                                    # the maps may be longer than memory is
+        return None
     copies = _only_copies(maps, transposed)
     if not resample_channels_last.pays(x, len(maps), copies) or 0 in (m.size if transposed else m.count for m in maps):
         return None
