@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import ml_dtypes
@@ -15,6 +16,7 @@ from flambeau.ops import _derive
 from flambeau.ops._spec import OPS, ElementwiseOp
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.vocabulary import where
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
 
@@ -128,8 +130,60 @@ def test_a_column_and_a_row_of_several_hundred_elements_are_answered():
     kernels.specialise(formula, (column, row), out, out.dtype)
 
     assert formula.direct(column, row).tobytes() == (column - row).tobytes()
-    assert formula.direct(row.T, np.ones((500, 1000), "float32")[:, ::2].T).tobytes() == (row.T - 1 + 0 * column.T).tobytes()
-    assert formula.direct(array("float32", 0, (2000, 1)), array("float32", 1, (1, 2000))) is None
+    column, row = array("float32", 0, (2000, 1)), array("float32", 1, (1, 2000))
+    assert formula.direct(column, row).tobytes() == (column - row).tobytes()
+
+
+def learned(formula, operands, compute):
+    """The result in C order of `operands` of any shapes, of which `formula` has been told."""
+    out = np.empty(np.broadcast_shapes(*(a.shape for a in operands)), compute)
+    kernels.launch(formula, operands, (out,), out.dtype)
+    kernels.specialise(formula, operands, out, out.dtype)
+    return out
+
+
+def test_what_each_column_has_on_other_cache_lines_is_packed_up_to_a_size():
+    def crossing(n):
+        return array("float32", 0, (n, 1)), np.ones((n, 2 * n), "float32")[:, ::2].T
+
+    formula = Formula(lambda a, b: a - b)
+    out = learned(formula, crossing(500), "float32")
+
+    assert formula.direct(*crossing(500)).tobytes() == out.tobytes()
+    assert formula.direct(*crossing(2000)) is None
+
+
+# Which of three operands are one value in all of a row; the others are contiguous.
+@pytest.mark.parametrize("n", [3, 100, 129, 5000, 70000])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
+def test_operands_of_one_value_a_row_are_answered_whichever_they_are(dtype, n):
+    formula = Formula((lambda a, b, c: where(a, b, c)) if dtype == "bool" else (lambda a, b, c: where(a < b, a, b) + c))
+    compute = "float32" if dtype == "bool" else dtype
+    answered, kinds = 0, set()
+    for at, shapes in enumerate(itertools.product([(2, n), (), (2, 1), (n,)], repeat=3)):
+        operands = tuple(np.asarray(array(dtype if k == 0 else compute, at + k, shape)) for k, shape in enumerate(shapes))
+        if any(a.dtype != compute for a in operands) and len({a.ndim > 0 for a in operands}) > 1:
+            continue
+        out = learned(formula, operands, compute)
+        made = formula.direct(*operands)
+        assert made is None or (made.shape, made.tobytes()) == (out.shape, out.tobytes())
+        kinds.add(tuple(shape[-1:] == (n,) for shape in shapes))
+        answered += made is not None
+        assert made is not None or len(kinds) > 3     # there are loops for the first two kinds beside that for rows
+    assert answered > 20
+
+
+def test_the_order_of_the_result_in_memory_says_what_a_row_is():
+    x = array("float32", 0, (2, 40, 6, 5)).transpose(0, 3, 1, 2)
+    for other in (array("float32", 1, (5, 1, 1)), array("float32", 2, (2, 1, 1, 1))):
+        expected, formula = x * other, Formula(lambda a, b: a * b)
+        kernels.launch(formula, (x, other), (expected,), expected.dtype)
+        kernels.specialise(formula, (x, other), expected, expected.dtype)
+        made, written = formula.direct(x, other), x.copy(order="K")
+        assert made.strides == expected.strides == x.strides
+        assert np.array_equal(made, expected)
+        assert formula.direct_(written, other) is written
+        assert np.array_equal(written, expected)
 
 
 @pytest.mark.parametrize("n", [5, 128, 3000])

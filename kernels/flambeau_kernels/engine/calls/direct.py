@@ -43,6 +43,7 @@ from flambeau_kernels.engine.calls.direct_layout import (
     LOW,
     MIXED,
     MOST_ARGUMENTS,
+    MOST_STEADY,
     OUT,
     PACK,
     PARALLEL,
@@ -52,6 +53,7 @@ from flambeau_kernels.engine.calls.direct_layout import (
     RING,
     SAVE,
     SHARED_FROM,
+    STEADY,
     STRIDED,
     STRIDES,
     TABLE,
@@ -71,11 +73,12 @@ _EXACT = 1 << 53                                      # integers up to here are 
 class _Entries:
     """A formula's builtins' head and entries, by what they are for."""
 
-    __slots__ = ("entries", "head")
+    __slots__ = ("by_kinds", "entries", "head")
 
     def __init__(self) -> None:
         self.head = np.zeros(ENTRIES + MOST_ENTRIES * ENTRY, np.int64)
         self.entries: dict[tuple[Any, ...], np.ndarray | None] = {}  # views of the head; None: numpy's
+        self.by_kinds: dict[tuple[Any, ...], np.ndarray] = {}        # the same, by kinds of operands alone
         slots = dict(native.process_addresses())
         self.head[TABLE] = pyabi.table().ctypes.data
         for slot, name in ((POOL, native.POOL), (PARALLEL, native.PARALLEL), (SAVE, native.SAVE),
@@ -102,6 +105,9 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
         return True
     key = tuple(a.dtype if a.__class__ is np.ndarray else a.__class__ for a in inputs)
     known = _learned.get(formula)
+    entry = None if known is None else known.by_kinds.get(key)
+    if way.__class__ is int and entry is not None and _steady_slot(entry, way) is None:
+        way = PACKED                                  # there are loops for others
     plain = _are_plain((*(a for a in inputs if a.__class__ is np.ndarray), out))
     if known is not None and (key, way) in known.entries:
         if not plain and not known.head[LAYOUT]:
@@ -115,7 +121,6 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
         known = _learned[formula] = _Entries()
     if not plain:                                     # which costs twice as much to compile as most formulas
         known.head[LAYOUT] = direct_layout.address()
-    entry = next((e for other in _WAYS if (e := known.entries.get((key, other))) is not None), None)
     if entry is None and (known.head[COUNT] >= MOST_ENTRIES or len(known.entries) >= MOST_KEYS):
         return False
     new = entry is None
@@ -126,6 +131,7 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     known.entries[key, way] = entry if made else None
     if made and new:
         known.head[COUNT] += 1
+        known.by_kinds[key] = entry
     if made and formula.direct is refuse:
         formula.direct = _new_builtin(known.head, in_place=False)
         formula.enter = objects.entering(formula.direct)
@@ -135,7 +141,29 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     return made
 
 
-_WAYS = IN_ROWS, PACKED, STRIDED_WAY = "in rows", "packed", "strided"
+# Which loop operands need; where some are one value in all of a row and the others contiguous, an int: a bit for each that is steady.
+IN_ROWS, PACKED, STRIDED_WAY = "in rows", "packed", "strided"
+
+
+def _steady_slot(entry: np.ndarray, steady: int) -> int | None:
+    """Where an entry has the loop for operands that are `steady`, or has room for it; None if it has neither."""
+    slots = range(STEADY, STEADY + 2 * MOST_STEADY, 2)
+    return next((slot for slot in slots if entry[slot] in (0, steady)), None)
+
+
+def _steady(arrays: list[Any], out: np.ndarray) -> int | None:
+    """A bit for each input that is one value in all of a row of `out`, numbers left out; None unless the others are contiguous."""
+    row = min((d for d, n in enumerate(out.shape) if n > 1), key=lambda d: abs(out.strides[d]), default=None)
+    steady = 0
+    for k, a in enumerate(arrays):
+        d = None if row is None or a.__class__ is not np.ndarray else row - out.ndim + a.ndim
+        if d is None:
+            continue
+        if d < 0 or a.shape[d] == 1 or not a.strides[d]:
+            steady |= 1 << k
+        elif a.strides[d] != a.itemsize:
+            return None
+    return steady or None
 
 
 def _is_ever_answered(inputs: tuple[Any, ...]) -> bool:
@@ -147,7 +175,7 @@ def _is_ever_answered(inputs: tuple[Any, ...]) -> bool:
     return not _is_mixed(arrays) or len({a.ndim > 0 for a in arrays}) == 1
 
 
-def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
+def _way(inputs: tuple[Any, ...], out: np.ndarray) -> Any:
     """Which loop these operands need; None where no builtin would answer for them."""
     if out.__class__ is not np.ndarray or not out.size:
         return None
@@ -166,6 +194,9 @@ def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
         return IN_ROWS
     if out.size <= direct_layout.LEAST_PACKED:
         return STRIDED_WAY
+    steady = _steady(list(inputs), out)
+    if steady is not None:
+        return steady
     if not all(a.itemsize in pack.KINDS for a in arrays):
         return STRIDED_WAY
     return PACKED if out.size <= direct_layout.MOST_PACKED else None
@@ -214,9 +245,11 @@ def _seen_by_loop(inputs: tuple[Any, ...]) -> list[np.ndarray]:
     return [np.zeros((), np.int64) if a.__class__ is int else np.asarray(a) for a in inputs]
 
 
-def _loop(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, way: str) -> Any:
+def _loop(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, way: Any) -> Any:
     """Raises: Unsupported where there is none."""
-    access = "".join("s" if a.__class__ is not np.ndarray else "g" if way is STRIDED_WAY else "c" for a in (*inputs, out))
+    steady = way if way.__class__ is int else 0
+    moving = "g" if way is STRIDED_WAY else "c"
+    access = "".join("s" if a.__class__ is not np.ndarray or steady >> k & 1 else moving for k, a in enumerate((*inputs, out)))
     where = plan.Layout(((out.size, tuple(_item_strides(inputs, out))),), access)
     return elementwise._kernel(formula, where, _seen_by_loop(inputs), [out], compute)
 
@@ -224,7 +257,7 @@ def _loop(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: n
 _sought: weakref.WeakKeyDictionary[Formula, set[Any]] = weakref.WeakKeyDictionary()  # what the cache was asked for
 
 
-def _is_kept(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, way: str, key: Any) -> bool:
+def _is_kept(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, way: Any, key: Any) -> bool:
     """Whether the cache has the loop; it is asked once."""
     asked = _sought.setdefault(formula, set())
     if (key, way) in asked:
@@ -237,14 +270,19 @@ def _is_kept(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute
 
 
 def _add_loop(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype,
-              way: str) -> bool:
+              way: Any) -> bool:
     arrays = _seen_by_loop(inputs)
     try:
         kernel = _loop(formula, inputs, out, compute, way)
         address = elementwise.compiled(kernel)
     except (Unsupported, RuntimeError):               # which the fallback explains
         return False
-    entry[STRIDED if way is STRIDED_WAY else KERNEL] = address
+    if way.__class__ is int:
+        slot = _steady_slot(entry, way)
+        assert slot is not None                       # else it were another way
+        entry[slot : slot + 2] = way, address
+    else:
+        entry[STRIDED if way is STRIDED_WAY else KERNEL] = address
     if way is PACKED:
         entry[PACK] = pack.address(tuple(sorted({a.itemsize for a in inputs if a.__class__ is np.ndarray})))
     # Where all tiers agree this is the quickest one for any size.

@@ -28,7 +28,10 @@ FLOAT, INTEGER = 1, 2                                 # kinds of operands that a
 # several dtypes, which one the result has depends on whether they have dimensions: `MIXED` says that those of a call
 # must all have some, or none. Numbers are converted to the dtype that is computed in, so they must lie within its
 # range: floats within plus and minus `BOUND`, a float64, if they are finite, integers from `LOW` to `HIGH`.
-(ARGUMENTS, OUT, KERNEL, STRIDED, PACK, MIXED, LEAST, SHARED_FROM, GRAIN, RELEASE_FROM, BOUND, LOW, HIGH, KINDS) = range(14)
+# From `STEADY` on there are pairs: a bit for each operand that is one value in all of a row, and the loop for these; 0 for none.
+(ARGUMENTS, OUT, KERNEL, STRIDED, PACK, MIXED, LEAST, SHARED_FROM, GRAIN, RELEASE_FROM, BOUND, LOW, HIGH, STEADY) = range(14)
+MOST_STEADY = 2
+KINDS = STEADY + 2 * MOST_STEADY
 STRIDES = KINDS + MOST_ARGUMENTS
 ENTRY = STRIDES + 2 * (MOST_ARGUMENTS + 1)
 
@@ -212,12 +215,17 @@ def lay_out(_, entry, items, data, answer, in_place, head):
     plan = answer + PLAN
     n0 = longs[0]
     packs, crosses, largest = 0, 0, 1
+    steady, others = 0, 0                             # inputs that are one value in all of a row, and those of any steps
     near = 1                                          # the dimension that comes next to the fastest
     for k in rolled(range(count)):
         along, usual = loops[k * MOST_DIMS], entry[STRIDES + 2 * k]
         if along != usual:
             packs = 1
             largest = max(largest, usual)
+            if along == 0:
+                steady = steady | (1 << k)
+            else:
+                others = 1
             if (along != 0) & (crosses == 0):
                 for i in rolled(range(1, made)):
                     here, best = abs(loops[k * MOST_DIMS + i]), abs(loops[k * MOST_DIMS + near])
@@ -236,7 +244,19 @@ def lay_out(_, entry, items, data, answer, in_place, head):
         longs[1] = length
     plan[native.KERNEL] = entry[KERNEL]
     strided = int64(loops[count * MOST_DIMS] != item)
-    if (strided != 0) | (entry[KERNEL] == 0) | ((packs != 0) & (total <= LEAST_PACKED) & (entry[STRIDED] != 0)):
+    one_value, room = 0, 0                            # the loop for the inputs that are steady, and whether there may come to be one
+    if (steady != 0) & (others == 0) & (strided == 0):
+        for i in rolled(range(MOST_STEADY)):
+            if entry[STEADY + 2 * i] == steady:
+                one_value = entry[STEADY + 2 * i + 1]
+            if entry[STEADY + 2 * i] == 0:
+                room = 1
+    if one_value != 0:
+        plan[native.KERNEL] = one_value
+        packs = 0
+    elif (room != 0) & (total > LEAST_PACKED):
+        right = 0
+    elif (strided != 0) | (entry[KERNEL] == 0) | ((packs != 0) & (total <= LEAST_PACKED) & (entry[STRIDED] != 0)):
         plan[native.KERNEL] = entry[STRIDED]
         packs, strided = 0, 1
     if (plan[native.KERNEL] == 0) | ((packs != 0) & (entry[PACK] == 0)):
