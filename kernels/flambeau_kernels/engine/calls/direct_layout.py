@@ -3,7 +3,8 @@
 `lay_out` is in the kernel language and is called by the builtins of `direct`, with the interpreter lock held. It reads
 numpy's arrays where `pyabi` says that their fields are and writes an answer (slots below) with a plan as `native.execute`
 reads it. It does in a tenth of a microsecond what `plan` does for others: dimensions are ordered as the result has them and
-merged, inputs that are not contiguous along the last one are packed (`pack.py`), the work is cut into chunks.
+merged, inputs that are not contiguous along the last one are packed (`pack.py`), the work is cut into chunks. Inputs of one value
+in all of a row are not packed: each combination of them has a loop of its own, which reads them once a row, up to `MOST_STEADY`.
 """
 from __future__ import annotations
 
