@@ -552,13 +552,7 @@ class _Recorder(TorchDispatchMode):
         return self._recorded(op, args, out, inplace)
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.quiet or operator.is_composition:
-            return NotImplemented
-        args, kwargs = operator.schema.without_defaults(args, kwargs)
-        nodes, by_name = self.argument(args), self.argument(kwargs)
-        with self.quietly():
-            result = operator.overload(*args, **kwargs)
-        return self.record("call_function", operator.overload, tuple(nodes), by_name, result)
+        return NotImplemented if self.quiet or operator.is_composition else self.whole(operator.overload, args, kwargs)
 
     def run_whole(self, operator: Any, args: tuple[Any, ...]) -> Any:
         return self.whole(operator, args, {}) if _state.local.exporting and not self.quiet else NotImplemented
