@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _names
+from . import _names, _state
 from ._kinds import KindArray
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
@@ -290,7 +290,16 @@ def _suffixes(t: Any) -> list[str]:
         found.append(f"dtype={t.dtype}")
     found += history_suffixes(t)
     names = _names.of(t)
-    return found if names is None else [*found, f"names={names}"]
+    if names is not None:
+        found.append(f"names={names}")
+    tangent = _tangent_of(t)
+    return found if tangent is None else [*found, f"tangent={tangent}"]
+
+
+def _tangent_of(t: Any) -> Any:
+    """The tangent that `t` carries inside a `dual_level`; None outside one, and for tensors without."""
+    level = getattr(_state.local, "dual_level", None)
+    return None if level is None else level.tangent_of(t)
 
 
 def history_suffixes(t: Any) -> list[str]:

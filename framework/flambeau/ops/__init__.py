@@ -68,5 +68,6 @@ def install_operators() -> None:
             install(f"__i{name}__", op, inplace=True)
     for name, op in (("eq", "eq"), ("ne", "ne"), ("lt", "lt"), ("le", "le"), ("gt", "gt"), ("ge", "ge")):
         install(f"__{name}__", op)
-    for name, op in (("neg", "neg"), ("pos", "positive"), ("abs", "abs"), ("invert", "bitwise_not")):
+    for name, op in (("neg", "neg"), ("pos", "positive"), ("abs", "abs")):
         _derive.install_unary(f"__{name}__", op)
+    _derive.install_invert()

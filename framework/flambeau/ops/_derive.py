@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import dtypes
 from ..tensor import Tensor
 from . import _index
 
@@ -278,6 +279,20 @@ def install_unary(name: str, op_name: str) -> None:
 
     first_use.__name__ = name
     setattr(Tensor, name, first_use)
+
+
+def install_invert() -> None:
+    """Give `Tensor` the operator ``~``, which is `bitwise_not` and refuses other dtypes as Python refuses other types."""
+
+    def __invert__(self: Any) -> Any:
+        try:
+            return self.bitwise_not()
+        except NotImplementedError:
+            if self.dtype.category < dtypes.FLOATING:
+                raise
+            raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors") from None
+
+    Tensor.__invert__ = __invert__
 
 
 def public(namespace: str, name: str) -> Any:

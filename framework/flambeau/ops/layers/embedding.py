@@ -543,7 +543,8 @@ def _embedding_bag(
     """`nn.functional.embedding_bag`, where `mode` is 0, 1 or 2 for "sum", "mean" or "max", and -1 no `padding_idx`.
 
     Returns: the bags; the bag of each index; how many indices that count each bag has; and for "max" the row that each element
-        comes from, else the same as the third.
+        comes from, else the same as the third. Sums need no sizes, which are 0, and without `padding_idx` those that are not of
+        float64 no bags, of which there are none.
     """
     if mode not in (0, 1, 2):
         raise RuntimeError(f"embedding_bag: mode must be 0 (sum), 1 (mean) or 2 (max), got {mode!r}")
@@ -552,13 +553,31 @@ def _embedding_bag(
     bags = embedding_bag.function(indices, weight, offsets, None, 2.0, *given)
     starts = offsets[:-1] if include_last_offset else offsets
     arange, ones_like, zeros_like = (_derive.public("", name) for name in ("arange", "ones_like", "zeros_like"))
+    none = zeros_like(starts, dtype=indices.dtype)
+    if mode == 0 and padding is None and weight.dtype is not dtypes.float64:
+        return bags, indices.new_empty(0), none, none.clone()
     places = arange(indices.numel(), dtype=indices.dtype, device=indices.device)
     bag_of = OPS["searchsorted"].function(starts.contiguous(), places, right=True).to(indices.dtype) - 1
+    if mode == 0:
+        return bags, bag_of, none, none.clone()
     counted = ones_like(indices) if padding is None else (indices != padding).to(indices.dtype)
-    sizes = zeros_like(starts, dtype=indices.dtype).index_add_(0, bag_of, counted)
+    sizes = none.index_add_(0, bag_of, counted)
     if mode != 2:
         return bags, bag_of, sizes, sizes
     return bags, bag_of, sizes, _rows_of_maxima(bags.detach(), weight.detach(), indices, bag_of, padding)
+
+
+@composite(surface=0, samples="x(5, 4), i(5, 6), fb.tensor([0, 2, 5]); x(5, 4), i(5, 6), fb.tensor([0, 2, 5]), False, 2", costly=True)
+def _embedding_bag_forward_only(
+    weight, indices, offsets, scale_grad_by_freq=False, mode: int = 0, sparse=False, per_sample_weights=None, include_last_offset=False,
+    padding_idx: int = -1,
+):  # fmt: skip
+    """`_embedding_bag` for what is not differentiated. Sums give a size of 0 for each of `offsets`, the end among them."""
+    given = scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+    bags, bag_of, sizes, rows = _embedding_bag.function(weight, indices, offsets, *given)
+    if mode == 0 and include_last_offset:
+        sizes, rows = (_derive.public("", "zeros_like")(offsets, dtype=indices.dtype) for _ in range(2))
+    return bags, bag_of, sizes, rows
 
 
 def _rows_of_maxima(bags: Tensor, weight: Tensor, indices: Tensor, bag_of: Tensor, padding: int | None) -> Tensor:

@@ -17,6 +17,7 @@ from .batch_norm import (
     _per_channel,
     bias_like,
     normalize_by_running,
+    normalize_channels,
     store_tracked,
     update_each_running,
 )
@@ -101,6 +102,8 @@ def _instance_norm(
             "instance_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias
         )
     x = input.contiguous()                            # row-major, as in PyTorch
+    if input.ndim > 2 and not prod(input.shape[2:]):
+        return _instance_norm_of_nothing(x, weight, bias, eps)
     batched = _state.INTERPRETED and hasattr(input, "_bdim")
     if mean is None and variance is None or batched or input.ndim < 2:
         out = normalize_groups(x, input.shape[1], weight, bias, eps)
@@ -109,6 +112,13 @@ def _instance_norm(
     out, *moved = normalize_images_tracked(x, weight, bias, mean, variance, float(momentum), eps)
     store_tracked((mean, variance), moved)
     return out
+
+
+def _instance_norm_of_nothing(x: Tensor, weight: Any, bias: Any, eps: float) -> Tensor:
+    """Instance norm of images without elements: a batch norm of all their channels, whose parameters have gradients of zero."""
+    images, channels = x.shape[:2]
+    of_each = (None if p is None else p.repeat(images) for p in (weight, bias))
+    return normalize_channels(x.reshape(1, images * channels, *x.shape[2:]), *of_each, eps).view(x.shape)
 
 
 def _check_groups(input, num_groups, weight, bias, eps):
@@ -314,7 +324,7 @@ def _planned_instance_norm(input, running_mean, running_var, weight, bias, use_i
     """Without running statistics, which a call would move."""
     if running_mean is not None or running_var is not None or use_input_stats is not True or input.ndim < 2:
         return None
-    if input.ndim > 2 and prod(input.shape[2:]) == 1:
+    if input.ndim > 2 and prod(input.shape[2:]) <= 1:
         return None
     _check_momentum("instance_norm", momentum)
     count = input.shape[1]

@@ -35,7 +35,7 @@ real_floating = refuse("complex")(floating)
 @looks_at("dtypes")
 def _refuse_complex(op: Any, input: Any) -> None:
     if input.dtype.is_complex:
-        raise RuntimeError("Unlike NumPy, torch.sign doesn't allow complex tensors. Use torch.sgn instead")
+        raise NotImplementedError("Unlike NumPy, torch.sign doesn't allow complex tensors. Use torch.sgn instead")
 
 
 @looks_at("dtypes")

@@ -35,7 +35,7 @@ EVERY = FUNCTION | METHOD | OUT
 
 def _ordered(name: str, input: Tensor) -> None:
     if input.is_complex():
-        raise RuntimeError(f"{name}: complex values have no order, so {input.dtype} is not supported; sort input.abs() or a part")
+        raise NotImplementedError(f"{name}: complex values have no order, so {input.dtype} is not supported; sort input.abs() or a part")
 
 
 def _pair_shape(shape: Any, input: Tensor) -> Any:

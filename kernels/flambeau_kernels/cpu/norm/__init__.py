@@ -437,6 +437,9 @@ def channel_backward(
     Args:
         constant: whether mean and inverse are given numbers, and not statistics of `x`.
     """
+    if groups is None and not x.size:                  # sums of nothing, whatever the moments of nothing are
+        none = np.zeros(x.shape[1], inverse.dtype)
+        return np.zeros_like(x) if wants[0] else None, none if wants[1] else None, none.copy() if wants[2] else None
     if _compiled(x) and groups is None and _channels_innermost(x):
         return _columns_backward(grad, x, mean, inverse, weight, wants, constant)
     if constant or not _compiled(x):
