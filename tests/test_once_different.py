@@ -40,6 +40,24 @@ a = torch.autograd.forward_ad; a.enter_dual_level(); x = repr(a.make_dual(torch.
 a = torch.autograd.forward_ad; a.enter_dual_level(); x = repr(torch.arange(3.0)); a.exit_dual_level(); x
 a = torch.autograd.forward_ad; x = torch.ones(2, 2); a.enter_dual_level(); x = repr(a.make_dual(x, x * 1)); a.exit_dual_level(); x
 """,
+    "views taken before their base requires grad join once the memory is written": """
+BEGIN v.mul_(2); END; ((v * v).sum().backward(), x.grad)[1], v, v.grad_fn.name()
+BEGIN x.mul_(2); END; ((v * v).sum().backward(), x.grad)[1], v, v.grad_fn.name()
+BEGIN x.mul_(2); END; ((v[0] * v[1]).sum().backward(), x.grad)[1], v[0].grad_fn.next_functions[0][0].name()
+BEGIN x.mul_(2); END; [(v * v).sum().backward() for _ in range(2)]; x.grad, v.is_leaf
+BEGIN v.mul_(2); END; v.mul_(2)
+BEGIN v.mul_(2); END; v.grad_fn; v.retain_grad(); (v * v).sum().backward(); v.grad, x.grad
+BEGIN v.mul_(2); END; torch.autograd.grad(torch.autograd.grad((v * v * v).sum(), x, create_graph=True)[0].sum(), x)
+BEGIN v.mul_(2); END; x.requires_grad_(False); v.requires_grad
+BEGIN END; (v * v).sum().backward(); x.grad, v, v.grad_fn
+BEGIN END; (v * 2).grad_fn.next_functions, v.retains_grad
+BEGIN END; v.mul_(2)
+BEGIN END; x.data.mul_(2); v.grad_fn, v.is_leaf
+BEGIN v.mul_(2); END; pickle.loads(pickle.dumps(v)), copy.copy(v)
+BEGIN v.mul_(2); END; copy.deepcopy(v)
+BEGIN END; copy.deepcopy(v)
+""".replace("BEGIN", "x = torch.arange(4.0); v = x.view(2, 2); x.requires_grad_(); g = torch.no_grad(); g.__enter__();")
+    .replace("END", "g.__exit__(None, None, None)"),
 }
 
 

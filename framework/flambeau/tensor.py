@@ -423,8 +423,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def requires_grad(self) -> bool:
         """Whether operations on this tensor are recorded; may be set on leaves."""
         node = self._node
-        # A view that was made without recording goes by its base.
-        return node is not None and (not tape.is_of_nobody(node) or self._view_of is None or self._view_of[0]._node is not None)
+        if node is None or self._view_of is None or not (tape.is_of_nobody(node) or node.__class__ is tape.EarlierView):
+            return node is not None
+        return self._view_of[0]._node is not None         # a view that was made without recording goes by its base
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -439,7 +440,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if IN_FORCE:
             _state.settle()
         node = self._node
-        if node is not None and type(node) is not tape.Leaf:
+        if not self.is_leaf:
             if not requires_grad:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
@@ -455,10 +456,19 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             self._node = tape.leaf_node(self) if self._leaf is None else self._leaf
             self._gradient = getattr(self, "_gradient", None)
             for ref in self._storage[tape.VIEWS] or ():
+                from .ops import _derive
+
                 view = ref()
                 if view is not None and view._view_of is not None and view._view_of[0] is self and view._node is None:
-                    view._node = tape.leaf_of_nobody()
+                    view._node = _derive.earlier_view(view, self)
         return self
+
+    def _joined(self) -> Any:
+        """The node, of a view that has joined its base's history since that of its place there."""
+        node = self._node
+        if node.__class__ is tape.EarlierView and node.joined:
+            node = self._node = node.place
+        return node
 
     def _rest(self) -> None:
         """Require no gradient from now on; the node of a leaf waits, with its hooks, until one is required again."""
@@ -471,12 +481,16 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @property
     def is_leaf(self) -> bool:
         """Whether no recorded operation made this tensor; leaves that require grad are where `.grad` arrives."""
-        return self._node is None or type(self._node) is tape.Leaf
+        node = self._node
+        kind = node.__class__
+        return node is None or kind is tape.Leaf or kind is tape.EarlierView and not node.joined
 
     @property
     def grad_fn(self) -> Any:
         """The recorded operation that made this tensor, a `Node`; None for a leaf."""
         node = self._node
+        if node.__class__ is tape.EarlierView:
+            node = self._joined() if node.joined else None
         if node is None or type(node) is tape.Leaf:
             return None
         if "_retains_grad" in self.__dict__:
@@ -497,7 +511,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         except AttributeError:  # what operations make has no gradient, and may save storing that
             grad = self._gradient = None
         node = self._node
-        if grad is None and node is not None and type(node) is not tape.Leaf and not self.retains_grad:
+        if grad is None and node is not None and type(node) is not tape.Leaf and not self.retains_grad and not self.is_leaf:
             _warn.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
                 "populated during autograd.backward(); call .retain_grad() on it before, or use the leaf"
@@ -598,17 +612,17 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise RuntimeError("Can't detach views in-place. Use detach() instead, which gives a tensor without history.")
         if IN_FORCE:
             _state.settle()
-        if self._node is not None and type(self._node) is not tape.Leaf:
+        if not self.is_leaf:
             tape.note_detached(self)
         self._rest()
         return self
 
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad`. Raises: RuntimeError if it does not require grad."""
-        node = self._node
+        node = self._joined()
         if node is None:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-        if type(node) is tape.Leaf or self.retains_grad:
+        if self.is_leaf or self.retains_grad:
             return
         self.__dict__["_retains_grad"] = tape.Retained(self)  # pyright: ignore[reportIndexIssue]  # an instance's
 
@@ -622,9 +636,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         Raises: RuntimeError if the tensor does not require grad.
         """
-        if self._node is None:
+        node = self._joined()
+        if node is None:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        return tape.add_hook(self._node, "tensor", hook)
+        return tape.add_hook(node, "tensor", hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> tape.RemovableHandle:
         """Call ``hook(param)`` after `.grad` of this leaf has been added to. Raises: RuntimeError for a non-leaf."""

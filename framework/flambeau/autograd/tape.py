@@ -441,9 +441,33 @@ def leaf_of_nobody() -> Leaf:
     return node
 
 
+class EarlierView(Node):
+    """The history of a view that was taken before its base required grad.
+
+    It gets no gradient, as a `leaf_of_nobody`, until the memory is written: then its history is the place of the view in the base,
+    which PyTorch makes anew for each view of what has been written.
+    """
+
+    __slots__ = ("count", "place", "record")              # of writes to the storage `record`; the node of the place in the base
+    title = "AsStridedBackward0"
+    has_array_vjp = True
+
+    @property
+    def joined(self) -> bool:
+        """Whether the memory has been written since the base required grad."""
+        return self.record[COUNT] != self.count
+
+    def vjp(self, grad: Any) -> Any:
+        return self.place.vjp(grad) if self.joined else (None,)
+
+    def vjp_on_arrays(self, grad: Any) -> Any:
+        return self.place.vjp_on_arrays(grad) if self.joined else (None,)
+
+
 def is_of_nobody(node: Any) -> bool:
-    """Whether `node` is a `leaf_of_nobody`."""
-    return node.__class__ is Leaf and node.tensor is nobody
+    """Whether no gradient arrives at `node`: a `leaf_of_nobody`, or an `EarlierView` that has not joined."""
+    kind = node.__class__
+    return kind is Leaf and node.tensor is nobody or kind is EarlierView and not node.joined
 
 
 class OutputNode(Node):
@@ -482,6 +506,8 @@ def edge_of(parent: Any) -> tuple[Any, int]:
         return None, 0
     if type(parent) is OutputNode:
         return shown(parent.parents[0]), parent.index
+    if parent.__class__ is EarlierView:
+        parent = parent.place
     return parent if type(parent) is Leaf else shown(parent), 0
 
 

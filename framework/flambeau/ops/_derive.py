@@ -281,6 +281,13 @@ def install_unary(name: str, op_name: str) -> None:
     setattr(Tensor, name, first_use)
 
 
+def earlier_view(view: Tensor, base: Tensor) -> Any:
+    """The history of `view`, which was taken before its `base` required grad."""
+    from ._spec.history import earlier_view
+
+    return earlier_view(view, base)
+
+
 def install_invert() -> None:
     """Give `Tensor` the operator ``~``, which is `bitwise_not` and refuses other dtypes as Python refuses other types."""
 

@@ -131,6 +131,14 @@ def _everything_wanted() -> Iterator[None]:
         running.wanted = before
 
 
+def earlier_view(view: Tensor, base: Tensor) -> Node:
+    """The history of `view`, which was taken before `base` required grad."""
+    node = new_node(tape.EarlierView, (base._node,))
+    node.place = Region.of(view, base).node(base)
+    node.record, node.count = base._storage, base._storage[tape.COUNT]
+    return node
+
+
 def register_view(view: Tensor) -> None:
     """Remember `view` with its storage, so that in-place operations can renew its history."""
     record = view._storage
