@@ -215,3 +215,25 @@ def test_a_source_without_dimensions_is_one_element(name):
     for x in (fb.zeros(3), fb.tensor(5.0)):
         with pytest.raises(RuntimeError, match=r"Expected index \[2\] to be no larger than self"):
             call(x, fb.tensor([0, 0]), one)
+
+
+@pytest.mark.parametrize("dtype", [fb.bfloat16, fb.float16, fb.float32, fb.uint8], ids=str)
+@pytest.mark.parametrize("value", [3, 0.1, -2.5, 65504.0, 1e5])
+def test_a_number_is_stored_as_a_tensor_of_it(value, dtype):
+    if not dtype.is_floating_point and value != 3 or dtype is fb.float16 and value == 1e5:
+        return
+    a, index, whole = fb.zeros(4, 5, dtype=dtype), fb.tensor([[1, 0], [3, 3]]), fb.tensor(value).to(dtype)
+    src, mask = whole.expand(2, 2).clone(), fb.eye(4, 5, dtype=fb.bool)
+
+    assert fb.equal(a.scatter(0, index, value), a.scatter(0, index, src))
+    assert fb.equal(a.clone().scatter_(0, index, value), a.scatter(0, index, src))
+    assert fb.equal(a.index_fill(1, index[0], value), a.index_fill(1, index[0], whole))
+    assert fb.equal(a.masked_fill(mask, value), a.masked_fill(mask, whole))
+
+
+def test_a_number_that_a_half_cannot_hold_is_refused():
+    a = fb.zeros(4, 5, dtype=fb.float16)
+
+    for call in (lambda: a.scatter(0, fb.tensor([[1]]), 1e5), lambda: a.index_fill_(0, fb.tensor([1]), 1e5)):
+        with pytest.raises(RuntimeError, match="overflow"):
+            call()

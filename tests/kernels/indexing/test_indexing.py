@@ -48,6 +48,8 @@ def test_take_copies_slices_of_any_width(dim, dtype):
 
 
 def combined_by_numpy(a, dim, at, values, how):
+    if a.dtype.itemsize == 2 and a.dtype.kind in "fV":  # rounded once
+        return combined_by_numpy(a.astype(np.float32), dim, at, np.asarray(values).astype(np.float32), how).astype(a.dtype)
     made = a.copy()
     for k, place in enumerate(at):  # one after the other
         key = (slice(None),) * dim + (place,)
@@ -68,7 +70,7 @@ def test_slices_are_combined_one_after_the_other(how, dim, dtype):
         made = a.copy()
         done = scatter.combine_slices(made, dim, places, values, how, negative)
 
-        assert done == (how == "put" or np.dtype(dtype).char in "ilfdB")
+        assert done == (how == "put" or np.dtype(dtype).char in "ilfdBeE")
         np.testing.assert_array_equal(made, combined_by_numpy(a, dim, places, values, how) if done else a)
     one = values.reshape(-1)[:1]
     if done:
@@ -378,3 +380,91 @@ def test_rows_of_halves_are_added_in_float32(rows, width, into, dim, dtype):
 
     assert made.dtype is dtype
     assert fb.equal(made, turn(fb.from_numpy(expected).to(dtype)))
+
+
+HALVES = [np.float16, ml_dtypes.bfloat16]
+UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+@compiled
+@pytest.mark.parametrize("how", UFUNCS)
+@pytest.mark.parametrize("dtype", HALVES, ids=["float16", "bfloat16"])
+@pytest.mark.parametrize(("shape", "dim", "length"), [
+    ((40_000,), 0, 50_000), ((40_000,), 0, 2000), ((70, 30), 0, 90), ((700, 30), 0, 90), ((70, 300), 1, 40), ((3, 50, 200), 1, 77),
+    ((2, 4, 5000), 1, 77), ((900, 7, 1), 1, 3),
+])  # fmt: skip
+def test_halves_are_combined_in_float32_and_rounded_once(shape, dim, length, dtype, how):
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=shape).astype(dtype)
+    own = (*shape[:dim], length, *shape[dim + 1 :])
+    places, vector = rng.integers(0, shape[dim], own), rng.integers(-shape[dim], shape[dim], length)
+    values = rng.normal(size=own).astype(dtype)
+    expected, sliced = a.astype(np.float32), a.astype(np.float32)
+    UFUNCS[how].at(expected, scatter.along(places, dim), values.astype(np.float32))
+    UFUNCS[how].at(sliced, (slice(None),) * dim + (vector,), values.astype(np.float32))
+
+    made, found = a.copy(), a.copy()
+    assert scatter.combine_along(made, dim, places, values, how)
+    assert scatter.combine_slices(found, dim, vector, values, how, negative=True)
+
+    np.testing.assert_array_equal(made.view(np.int16), expected.astype(dtype).view(np.int16))
+    np.testing.assert_array_equal(found.view(np.int16), sliced.astype(dtype).view(np.int16))
+
+
+@compiled
+def test_one_half_is_added_to_all_slices():
+    a = RNG.normal(size=(60, 40)).astype(ml_dtypes.bfloat16)
+    vector, expected = RNG.integers(0, 60, 50), a.astype(np.float32)
+    np.add.at(expected, vector, np.float32(0.25))
+
+    assert scatter.combine_slices(a, 0, vector, np.full(1, 0.25, ml_dtypes.bfloat16), "sum")
+    np.testing.assert_array_equal(a.view(np.int16), expected.astype(ml_dtypes.bfloat16).view(np.int16))
+
+
+@compiled
+def test_halves_have_the_same_bits_on_any_number_of_threads():
+    a, values = RNG.normal(size=(50, 3000)).astype(ml_dtypes.bfloat16), RNG.normal(size=(400, 3000)).astype(ml_dtypes.bfloat16)
+    vector, places = RNG.integers(0, 50, 400), RNG.integers(0, 50, (400, 3000))
+    before, made = pool.get_num_threads(), []
+    for threads in (1, 2, 5):
+        pool.set_num_threads(threads)
+        found, slices = a.copy(), a.copy()
+        assert scatter.combine_along(found, 0, places, values, "sum")
+        assert scatter.combine_slices(slices, 0, vector, values, "sum")
+        made.append((found.tobytes(), slices.tobytes()))
+    pool.set_num_threads(before)
+
+    assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("count", [5, 2000, 50_000])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.int64, fb.bfloat16, fb.float16], ids=str)
+def test_values_of_pairs_of_places_are_added_up(dtype, count):
+    a, values = fb.randint(-4, 5, (30, 20)).to(dtype), fb.randint(-2, 3, (count,)).to(dtype)
+    rows, columns = fb.randint(-30, 30, (count,)), fb.randint(-20, 20, (count,))
+    expected = a.double().numpy().copy()
+    np.add.at(expected, (rows.numpy(), columns.numpy()), values.double().numpy())
+    start = a.clone()
+    for _ in range(40 if count == 5 else 1):          # until kernels have taken over
+        a = start.clone().index_put_((rows, columns), values, accumulate=True)
+
+    assert a.double().numpy().tolist() == fb.from_numpy(expected).to(dtype).double().numpy().tolist()
+    with pytest.raises(IndexError, match="out of bounds"):
+        start.index_put_((rows + 30, columns), values, accumulate=True)
+    with pytest.raises(IndexError, match="out of bounds"):
+        start.index_put_((rows, columns + 21), values, accumulate=True)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.int64, fb.bfloat16, fb.float16], ids=str)
+@pytest.mark.parametrize("width", [1, 3, 500])
+@pytest.mark.parametrize("alpha", [2, -1, 0.3])
+def test_rows_times_a_number_are_added_up(alpha, width, dtype):
+    if isinstance(alpha, float) and not dtype.is_floating_point:
+        alpha = 3
+    a, values = fb.randint(-4, 5, (30, width)).to(dtype), fb.randint(-4, 5, (70, width)).to(dtype)
+    where = fb.randint(0, 30, (70,))
+
+    made = a.index_add(0, where, values, alpha=alpha)
+
+    assert fb.equal(made, a.index_add(0, where, values * fb.tensor(alpha).to(dtype)))
+    assert fb.equal(made, a.clone().index_add_(0, where, values, alpha=alpha))

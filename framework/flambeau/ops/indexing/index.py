@@ -362,6 +362,8 @@ def _index_put_planned(a, indices, values, accumulate):
     key = tuple([k._array for k in indices])
     if a.dtype is INT64 and any(np.may_share_memory(a, k) for k in key):
         return False                                   # which is refused elsewhere
+    if accumulate and len(key) == 2 and scatter.add_at_pairs(a, *key, values):
+        return True
     for k in key:
         if k.dtype is not INT64 or k.size >= NUMPY_UP_TO:
             return accumulate and len(key) == 1 and a.ndim == 1 and scatter.combine_along(a, 0, key[0], values, "sum")
@@ -369,7 +371,9 @@ def _index_put_planned(a, indices, values, accumulate):
         if len(key) == 1:
             if hot_calls.add_slices(a, 0, key[0], values) is not None:
                 return True
-            if _fits_rows(a, key[0], values) and scatter.sum_rows_into(a, 0, key[0], values):
+            if _fits_rows(a, key[0], values) and (
+                scatter.sum_rows_into(a, 0, key[0], values) or scatter.combine_slices(a, 0, key[0], values, "sum")
+            ):
                 return True
         return scatter.combine_by_numpy(a, key, values, "sum")
     a[key] = values

@@ -36,7 +36,7 @@ from .._spec import (
     sum_to,
 )  # fmt: skip
 from .._spec.names import keep, picks
-from .select import as_element, check_same_dtype, converted_back, fill_number, padded, plain_number
+from .select import as_element, check_same_dtype, converted_back, fill_number, padded, plain_number, stored_number
 
 BOOL = np.dtype(np.bool_)
 
@@ -106,10 +106,9 @@ def _copied_where(a: Any, value: Any, mask: Any) -> bool:
 def _masked_number_planned(a, mask, value):
     if mask.dtype is not BOOL:
         return False
-    if not plain_number(value, a.dtype):
-        if value.__class__ is not float and value.__class__ is not int or a.dtype.char not in "eE":
-            return False
-        value = as_element(value, a.dtype)
+    value = stored_number(value, a.dtype)
+    if value is None:
+        return False
     if a.shape != mask.shape:
         return _copied_where(a, value, mask)
     if a.size >= kernel.COMPILED_FROM:

@@ -143,7 +143,7 @@ def _put_planned(a, at, source, accumulate):
     if at.size >= COMPILED_FROM:
         return kernel.combine_along(*flat, "sum" if accumulate else "put")
     if accumulate:
-        return kernel.combine_by_numpy(a.reshape(-1), (at.reshape(-1),), source.reshape(-1), "sum")
+        return kernel.combine_by_numpy(a.reshape(-1), (at.reshape(-1),), source.reshape(-1), "sum") or kernel.combine_along(*flat, "sum")
     a.put(at, source)
     return True
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu.indexing import scatter as kernel
+from flambeau_kernels.cpu.reductions.softmax import narrow, widen
 
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim
@@ -42,6 +43,7 @@ from .select import (
     int_index,
     long_index,
     plain_number,
+    stored_number,
     writes_straight,
 )  # fmt: skip
 
@@ -196,10 +198,12 @@ index_add.in_pieces(_pieces_along_others)
 
 @index_add.kernel
 def _index_add(a, dim, index, source, alpha):
-    if alpha != 1:
-        with np.errstate(all="ignore"):
-            source = (source * np.asarray(alpha).astype(source.dtype)).astype(source.dtype)
-    return _rows_reduced(a, dim, index, source, "sum", True)
+    return _rows_reduced(a, dim, index, source if alpha == 1 else _times(source, alpha), "sum", True)
+
+
+def _times(source: Any, alpha: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return narrow(widen(source) * widen(np.asarray(alpha).astype(source.dtype)), source.dtype)
 
 
 def _add_in_place(a: Any, dim: int, index: Any, source: Any, alpha: Any) -> bool:
@@ -211,20 +215,16 @@ index_add.inplace_rule = writes_straight(index_add, _add_in_place)
 
 @index_add.plan(stores=True, wraps="dim")
 def _index_add_planned(a, dim, at, source, alpha):
-    if alpha.__class__ is int and alpha == 1 and hot_calls.add_slices(a, dim, at, source) is not None:
-        return True
-    if alpha == 1 and kernel.combine_slices(a, dim, at, source, "sum"):
+    if alpha.__class__ is not int or alpha != 1:
+        if not plain_number(alpha, source.dtype) and not (alpha.__class__ is float and source.dtype.char in "eE"):
+            return False
+        source = _times(source, alpha)
+    if hot_calls.add_slices(a, dim, at, source) is not None or kernel.combine_slices(a, dim, at, source, "sum"):
         return True
     key = kernel.key_of_slices(a.shape, dim, at, source.shape)
     if key is None:
-        return alpha == 1 and a.ndim == 1 and kernel.combine_along(a, 0, at, source, "sum")
-    if has_negative(at):
-        return False
-    if alpha != 1:
-        if not plain_number(alpha, source.dtype):
-            return False
-        source = source * source.dtype.type(alpha)
-    return kernel.combine_by_numpy(a, key, source, "sum")
+        return a.ndim == 1 and kernel.combine_along(a, 0, at, source, "sum")
+    return not has_negative(at) and kernel.combine_by_numpy(a, key, source, "sum")
 
 
 @index_add.shape
@@ -446,7 +446,8 @@ def _index_fill(a, dim, index, value):
 
 @index_fill_number.plan(stores=True, wraps="dim")
 def _index_fill_planned(a, dim, at, value):
-    if not plain_number(value, a.dtype):
+    value = stored_number(value, a.dtype)
+    if value is None:
         return False
     many = a.size and a.size // a.shape[dim] * at.size >= kernel.COMPILED_FROM
     if many and kernel.combine_slices(a, dim, at, np.full(1, value, a.dtype), "put", True):

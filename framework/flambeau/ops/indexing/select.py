@@ -104,6 +104,18 @@ def plain_number(value: Any, dtype: np.dtype) -> bool:
     return kind is float and dtype.char in "fd" or kind is int and (dtype.char in "fdlihb" or dtype.char == "B" and value >= 0)
 
 
+def stored_number(value: Any, dtype: np.dtype) -> Any:
+    """The number `value` as numpy stores it in an array of `dtype`, as `as_element` would; None for what that looks at closer."""
+    if plain_number(value, dtype):
+        return value
+    # Numpy's own conversion to a half is the same for numbers that both halves have.
+    is_half = dtype.char in "eE" and (value.__class__ is float or value.__class__ is int)
+    return dtype.type(value) if is_half and -_LARGEST_HALF <= value <= _LARGEST_HALF else None
+
+
+_LARGEST_HALF = 65504                                 # of float16
+
+
 def converted_back(grad: Any, dtype: Any) -> Tensor:
     """The gradient of a source that was converted when it was stored."""
     if grad.is_complex() and not dtype.is_complex:
@@ -229,7 +241,9 @@ def _add_along(a: Any, dim: int, at: Any, values: Any) -> bool:
     if hot_calls.add_along(a, dim, at, values) is not None:
         return True
     rows = kernel.repeated_vector(at, dim, a.shape)
-    return rows is not None and hot_calls.add_slices(a, dim, rows, values) is not None
+    if rows is None:
+        return False
+    return hot_calls.add_slices(a, dim, rows, values) is not None or kernel.combine_slices(a, dim, rows, values, "sum")
 
 
 @gather.vjp_on_arrays
@@ -373,7 +387,8 @@ def _scatter_value(a, dim, index, value):
 
 @scatter_value.plan(stores=True, wraps="dim")
 def _scatter_value_planned(a, dim, at, value):
-    if not plain_number(value, a.dtype):
+    value = stored_number(value, a.dtype)
+    if value is None:
         return False
     values = np.empty(at.shape, a.dtype)
     values.fill(value)
@@ -508,9 +523,9 @@ def _scatter_add_planned(a, dim, at, src):
     if _add_along(a, dim, at, src):
         return True
     key = kernel.key_along(a.shape, dim, at)
-    if key is None:
-        return kernel.combine_along(a, dim, at, src, "sum")
-    return kernel.combine_by_numpy(a, key, kernel.corner(src, at.shape), "sum")
+    if key is not None and kernel.combine_by_numpy(a, key, kernel.corner(src, at.shape), "sum"):
+        return True
+    return kernel.combine_along(a, dim, at, src, "sum")
 
 
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
@@ -546,11 +561,10 @@ def _scatter_combine_planned(a, dim, at, src, reduce, include_self):
         if made is not None:
             return made
     key = kernel.key_along(a.shape, dim, at)
-    if key is None:
-        return kernel.combined_along(a, dim, at, src, reduce, include_self)
     if src.dtype is not a.dtype:
         return None
-    return kernel.combined_by_numpy(a, key, kernel.corner(src, at.shape), reduce, include_self)
+    made = None if key is None else kernel.combined_by_numpy(a, key, kernel.corner(src, at.shape), reduce, include_self)
+    return kernel.combined_along(a, dim, at, src, reduce, include_self) if made is None else made
 
 
 @scatter_combine.shape

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, repeated, rolled, uint8
+from flambeau_kernels.engine.language import independent, int64, kernel, repeated, rolled, uint8, uint64
 from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import where
 
@@ -19,7 +19,7 @@ from ..sorting.keys import BITS_OF
 
 __all__ = [
     "collapsed", "compress", "expand", "expand_into", "extent", "fill_masked", "fill_masked_into", "gather", "nonzero", "pick_pairs",
-    "shared_out", "within",
+    "number_pairs", "shared_out", "within",
 ]  # fmt: skip
 
 PIECE = 1 << 15                                      # elements per chunk
@@ -133,6 +133,29 @@ def pairs(chunk: Any, source: Any, rows: Any, columns: Any, target: Any, count: 
           column_step: Any) -> Any:  # fmt: skip
     for i in independent(range(chunk * PIECE, min(count, chunk * PIECE + PIECE))):
         target[i] = source[from_end(rows[i], n) * row_step + from_end(columns[i], m) * column_step]
+
+
+def number_pairs(shape: tuple[int, int], rows: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+    """The flat positions of ``[rows, columns]`` in a matrix of `shape`, of int64 in C order; None if one is out of range."""
+    made, wrong = np.empty(rows.shape, np.int64), np.zeros(1, np.int64)
+    _numbering()(-(-rows.size // PIECE), False, rows, columns, made, wrong, rows.size, *shape)
+    return None if wrong[0] else made
+
+
+@kept()
+def _numbering() -> Any:
+    return places_of_pairs.form((_INT64, _INT64, _INT64, _INT64, int, int, int), {})
+
+
+@kernel
+def places_of_pairs(chunk: Any, rows: Any, columns: Any, target: Any, wrong: Any, count: Any, n: Any, m: Any) -> Any:
+    worst = uint64(0)
+    for i in range(chunk * PIECE, min(count, chunk * PIECE + PIECE)):
+        row, column = from_end(rows[i], n), from_end(columns[i], m)
+        worst = max(worst, uint64(uint64(row) >= uint64(n)), uint64(uint64(column) >= uint64(m)))
+        target[i] = row * m + column
+    if worst > uint64(0):
+        wrong[0] = 1
 
 
 # -- masks -----------------------------------------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ... import hot_calls
+from ...takeover import KERNEL, Waiting
 from ..reductions.softmax import narrow, widen
 from ..tier import compiles
 
 __all__ = [
-    "add_at", "combine_along", "combine_by_numpy", "combine_slices", "combined_along", "combined_by_numpy", "combined_slices",
+    "add_at", "add_at_pairs", "combine_along", "combine_by_numpy", "combine_slices", "combined_along", "combined_by_numpy", "combined_slices",
     "corner", "dim_of_slices", "key_along", "key_of_slices", "fill_masked", "fill_masked_into", "gather", "gather_rows",
     "has_negative", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along", "put_along_into",
     "put_masked", "put_masked_into", "reduce_at", "reduce_along", "reduce_rows", "repeated_vector", "sum_along_into",
@@ -35,10 +36,27 @@ COMPILED_TO = 1 << 15                                # elements of a row of an i
 COMPILED_FROM = 1024                                 # elements; numpy's index machinery answers sooner for fewer
 MOST_BY_NUMPY = 2048  # elements, up to which that and no checks before are sooner than a kernel after checks
 _SUMMED = "bBhHilfd"                                 # kinds of elements the compiled sums and extremes are for
+_COMBINED = _SUMMED + "eE"                           # and those for which values are combined in float32
 
 
 def _pays(count: int) -> bool:
     return count >= COMPILED_FROM and compiles()
+
+
+_few_halves, _few_pairs = Waiting(KERNEL), Waiting(KERNEL)
+
+
+def _combines(dtype: np.dtype, count: int) -> bool:
+    """Whether a kernel combines `count` elements of `dtype`; numpy's functions are slow with halves, of which it takes few as well."""
+    if dtype.char in _SUMMED:
+        return _pays(count)
+    if not _is_half(dtype):
+        return False
+    return (count >= COMPILED_FROM or bool(_few_halves.paid_for(4))) and compiles()
+
+
+def _is_half(dtype: np.dtype) -> bool:
+    return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
 def in_range(index: np.ndarray, low: int, high: int) -> bool:
@@ -140,7 +158,7 @@ def combine_by_numpy(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: s
 
 def combined_by_numpy(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str, include_self: bool) -> np.ndarray | None:
     """A copy of `a` with `values` combined into its elements at `key`, as by `reduce_along`; None where `combine_by_numpy` refuses."""
-    if values.size > MOST_BY_NUMPY:
+    if values.size > MOST_BY_NUMPY or a.dtype.char not in _NATIVE or values.dtype is not a.dtype:
         return None
     made = a.copy()
     if not include_self:
@@ -165,17 +183,24 @@ def combine_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray
     own, shape = index.shape, a.shape
     if a.dtype is not values.dtype or own != values.shape or own[:dim] != shape[:dim] or own[dim + 1 :] != shape[dim + 1 :]:
         return False
-    if not _pays(index.size) or index.dtype.char not in "il" or (a.itemsize > 8 if how == "put" else a.dtype.char not in _SUMMED):
+    if not index.size or index.dtype.char not in "il" or (a.itemsize > 8 if how == "put" else a.dtype.char not in _COMBINED):
         return False
     if not (a.flags.carray and index.flags.c_contiguous and values.flags.c_contiguous):
         return False
     if np.may_share_memory(a, index) or np.may_share_memory(a, values):
         return False
-    from .accumulate import scatter_unsplit
+    if not (_pays(index.size) if how == "put" else _combines(a.dtype, index.size)):
+        return False
     from .index import within
 
     if not within(index, 0, shape[dim]):
         return False
+    if how != "put" and _is_half(a.dtype):
+        from .combine_halves import combine_elements
+
+        return combine_elements(a, dim, index, values, how)
+    from .accumulate import scatter_unsplit
+
     scatter_unsplit(a, dim, index, values, how)
     return True
 
@@ -190,28 +215,39 @@ def combine_slices(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarra
     """
     if index.ndim != 1 or index.dtype.char not in "il" or not a.ndim or a.dtype is not values.dtype:
         return False
-    if not index.size or not a.size or not _pays(a.size // a.shape[dim] * index.size):
+    if not index.size or not a.size:
         return False
     if values.size != 1 and values.shape != (*a.shape[:dim], index.size, *a.shape[dim + 1 :]):
         return False
-    if a.itemsize > 8 if how == "put" else a.dtype.char not in _SUMMED:
+    if a.itemsize > 8 if how == "put" else a.dtype.char not in _COMBINED:
         return False
     if not a.flags.carray or np.may_share_memory(a, index) or np.may_share_memory(a, values):
         return False
-    from .accumulate import scatter_slices
+    n = a.shape[dim]
+    count = a.size // n * index.size
+    if not (_pays(count) if how == "put" else _combines(a.dtype, count)):
+        return False
     from .index import within
 
-    index, n = np.ascontiguousarray(index), a.shape[dim]
+    index = np.ascontiguousarray(index)
     if not within(index, -n if negative else 0, n):
         return False
+    if how != "put" and _is_half(a.dtype):
+        from .combine_halves import combine_slices as combine_halves
+
+        return combine_halves(a, dim, index, np.ascontiguousarray(values), how)
+    from .accumulate import scatter_slices
+
     scatter_slices(a, dim, index, np.ascontiguousarray(values), how)
     return True
 
 
 def combined_slices(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray | None:
     """A copy of `a` with slices combined into it, as by `reduce_rows`; None where `combine_slices` refuses."""
-    if a.dtype.char not in _SUMMED or not a.ndim or not _pays(values.size):
+    if a.dtype.char not in _COMBINED or not a.ndim or not _combines(a.dtype, values.size):
         return None
+    if reduce == "mean" and _is_half(a.dtype):
+        return None                                   # whose sums are divided before they are rounded
     made = np.array(a, order="C")
     if not include_self and not combine_slices(made, dim, index, np.full(1, identity_of(reduce, a.dtype), a.dtype), "put"):
         return None
@@ -226,8 +262,10 @@ def combined_slices(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarr
 
 def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray | None:
     """A copy of `a` with `values` combined into it, as by `reduce_along`; None where `combine_along` refuses."""
-    if index.dtype is not _INT64 or index.ndim != a.ndim or not _pays(index.size):
+    if index.dtype is not _INT64 or index.ndim != a.ndim or not _combines(a.dtype, index.size):
         return None
+    if reduce == "mean" and _is_half(a.dtype):
+        return None                                   # whose sums are divided before they are rounded
     index, values = np.ascontiguousarray(index), np.ascontiguousarray(values)
     made = np.array(a, order="C")
     if not include_self and not combine_along(made, dim, index, np.full(index.shape, identity_of(reduce, a.dtype), a.dtype), "put"):
@@ -503,6 +541,23 @@ def _scattered(target: np.ndarray, dim: int, index: np.ndarray, values: Any, how
     # A number, or values that broadcast, take the full shape first.
     full = np.ascontiguousarray(np.broadcast_to(np.asarray(values, target.dtype), index.shape))
     return scatter(target, dim, np.ascontiguousarray(index), full, how)
+
+
+def add_at_pairs(a: np.ndarray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> bool:
+    """Add `values` to the elements ``[rows, columns]`` of a matrix, places below zero counted from the end, if kernels do it."""
+    if a.ndim != 2 or not rows.size or not (rows.shape == columns.shape == values.shape) or not a.flags.c_contiguous:
+        return False
+    if rows.dtype is not _INT64 or columns.dtype is not _INT64 or not (rows.flags.c_contiguous and columns.flags.c_contiguous):
+        return False
+    if not (rows.size >= COMPILED_FROM or _few_pairs.paid_for()) or not compiles():
+        return False
+    from .index import number_pairs
+
+    at = number_pairs(a.shape, rows, columns)
+    if at is None:
+        return False
+    flat, at, values = a.reshape(-1), at.reshape(-1), values.reshape(-1)
+    return hot_calls.add_along(flat, 0, at, values) is not None or combine_along(flat, 0, at, values, "sum")
 
 
 def add_at(flat: np.ndarray, at: np.ndarray, values: Any) -> None:
