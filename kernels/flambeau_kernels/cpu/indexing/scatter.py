@@ -20,8 +20,8 @@ from ..reductions.softmax import narrow, widen
 from ..tier import compiles
 
 __all__ = [
-    "add_at", "add_at_pairs", "combine_along", "combine_by_numpy", "combine_slices", "combined_along", "combined_by_numpy", "combined_slices",
-    "corner", "dim_of_slices", "key_along", "key_of_slices", "fill_masked", "fill_masked_into", "gather", "gather_rows",
+    "add_at", "add_at_pairs", "combine_along", "combine_by_numpy", "combine_slices", "combined_along", "combined_by_numpy",
+    "combined_slices", "corner", "dim_of_slices", "key_along", "key_of_slices", "fill_masked", "fill_masked_into", "gather", "gather_rows",
     "has_negative", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along", "put_along_into",
     "put_masked", "put_masked_into", "reduce_at", "reduce_along", "reduce_rows", "repeated_vector", "sum_along_into",
     "sum_rows_into", "summed_along", "take_rows",
