@@ -58,6 +58,29 @@ BEGIN v.mul_(2); END; copy.deepcopy(v)
 BEGIN END; copy.deepcopy(v)
 """.replace("BEGIN", "x = torch.arange(4.0); v = x.view(2, 2); x.requires_grad_(); g = torch.no_grad(); g.__enter__();")
     .replace("END", "g.__exit__(None, None, None)"),
+    "noise of examples that share the input is drawn as PyTorch draws it": """
+torch.func.jacfwd(lambda x: F.dropout(x, 0.5, training=True), randomness="different")(torch.ones(4))
+torch.func.jacfwd(lambda x: F.dropout(x, 0.5, training=True), randomness="same")(torch.ones(4))
+torch.func.jacfwd(lambda x: F.dropout1d(x, 0.5, training=True), randomness="different")(torch.ones(3, 2))
+torch.func.jacfwd(lambda x: F.alpha_dropout(x, 0.5, training=True), randomness="different")(torch.ones(4))
+torch.func.vmap(lambda y: F.dropout(torch.ones(4), 0.5) + y * 0, randomness="different")(torch.ones(4))
+torch.func.vmap(lambda y: F.dropout(torch.ones(4), 0.5) + y * 0, randomness="same")(torch.ones(4))
+torch.func.vmap(lambda y: F.dropout(torch.ones(4), 0.5) + y * 0)(torch.ones(4))
+""",
+    "linearize takes code that writes in place": """
+y, f = torch.func.linearize(lambda x: x.clone().relu_().exp_() * x, torch.tensor([0.5, 1.0, -2.0])); y, f(torch.arange(3.0))
+y, f = torch.func.linearize(lambda x: (x * 2).exp_().mul_(3).sin_(), torch.tensor([0.5, 1.0, -2.0])); y, f(torch.arange(3.0))
+y, f = torch.func.linearize(lambda x: F.relu(x * 2, inplace=True).mul_(x).pow_(2), torch.ones(3)); y, f(torch.arange(3.0))
+""",
+    "functions run once where what they branch on is the same for all examples": """
+SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() if x.sum() > 0 else x.sum())[1])(torch.ones(3)), seen
+SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() * x.detach().max().item())[1])(torch.ones(3)), seen
+SEEN torch.func.hessian(lambda x: (seen.append(1), (x[x > 1] ** 3).sum())[1])(torch.arange(3.0)), seen
+SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() * x.detach().tolist()[1])[1])(torch.arange(3.0)), seen
+SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() * x.nonzero().shape[0])[1])(torch.arange(3.0)), seen
+SEEN torch.func.jacfwd(torch.func.grad(lambda x: (seen.append(1), (x**3).sum() if x.isnan().any() else (x**2).sum())[1]))(torch.ones(3)), seen
+SEEN torch.func.vmap(torch.func.hessian(lambda x: (x**3).sum() if x.sum() > 0 else x.sum()))(torch.ones(2, 3)), seen
+""".replace("SEEN", "seen = [];"),
 }
 
 

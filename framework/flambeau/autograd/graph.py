@@ -352,6 +352,13 @@ def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
     """
     if any(isinstance(x, _CopyOnWrite) for x in _local.calls.interpreters):
         raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    with saved_as_they_were():
+        yield _AllowMutationOnSavedContext()
+
+
+@contextlib.contextmanager
+def saved_as_they_were() -> Iterator[None]:
+    """`allow_mutation_on_saved_tensors` for transforms, which may be inside it and each other."""
     copies = _CopyOnWrite()
 
     def unpack(kept: _Kept) -> Tensor:
@@ -360,7 +367,7 @@ def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
     _dispatch.push(copies)
     try:
         with saved_tensors_hooks(copies.pack, unpack):
-            yield _AllowMutationOnSavedContext()
+            yield
     finally:
         _dispatch.pop(copies)
 

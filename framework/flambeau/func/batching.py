@@ -107,22 +107,43 @@ class BatchedTensor(Tensor):
 
     # -- what only single values can do ----------------------------------------------------------------------------------
 
+    def _shared(self) -> Tensor | None:
+        """The example that all others are alike, where a transform inside has made a batch of what is the same for all; else None."""
+        level = self._level
+        if not level.repeats or not level.size:
+            return None
+        with _dispatch.below(level):
+            examples = level.front(self).detach()
+            return examples[0] if bool((examples == examples[0]).all()) else None
+
     def item(self) -> Any:
+        if (shared := self._shared()) is not None:
+            with _dispatch.below(self._level):
+                return shared.item()
         raise NeedsValues(
             "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, "
             "please try to rewrite what you're doing with other operations."
         )
 
     def __bool__(self) -> bool:
+        if (shared := self._shared()) is not None:
+            with _dispatch.below(self._level):
+                return bool(shared)
         raise NeedsValues(
             "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. "
             "We don't support that: choose between values with where() instead."
         )
 
+    def tolist(self) -> Any:
+        if (shared := self._shared()) is None:
+            self._no_values()
+        with _dispatch.below(self._level):
+            return shared.tolist()
+
     def _no_values(self, *_: Any, **__: Any) -> Any:
         raise NeedsValues("vmap: the values of a batched Tensor cannot leave the mapped function; return the Tensor instead")
 
-    tolist = numpy = __array__ = __dlpack__ = data_ptr = untyped_storage = storage = _no_values
+    numpy = __array__ = __dlpack__ = data_ptr = untyped_storage = storage = _no_values
     __reduce_ex__ = _no_values
 
     def backward(self, *_: Any, **__: Any) -> None:
@@ -273,6 +294,10 @@ class VmapLevel(Interpreter):
         if out is not None and not inplace:
             raise RuntimeError(f"vmap: {op.name}: out= is not supported inside vmap; assign the result instead")
         if op.dynamic_shape:
+            alike = self._without_repeats(op, args)
+            if not self.touches(alike):
+                with _dispatch.below(self):
+                    return _dispatch.interpret(op, alike)
             raise RefusedForBatches(
                 f"vmap: It looks like you're calling {op.name} on a batched Tensor, whose result has another shape for each example. "
                 "vmap does not support operations that return tensors of dynamic shape"
@@ -288,6 +313,12 @@ class VmapLevel(Interpreter):
         if op.kind in _VIEWING and args[0].__class__ is BatchedTensor:
             self._link_views(op, args, made)
         return made
+
+    def _without_repeats(self, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """`args` with one example for each batch whose examples are alike, of those through which `op` carries no gradient."""
+        discrete = op.kind != "composite" and op.not_differentiable
+        of_one = (a._shared() if self.has(a) and (a._node is None or discrete) else None for a in args)
+        return tuple([a if one is None else one for a, one in zip(args, of_one, strict=True)])
 
     def _link_views(self, op: Any, args: tuple[Any, ...], made: Any) -> None:
         """Let views of a batch know of what they are views: where what they stand for is one of what the batch stands for."""

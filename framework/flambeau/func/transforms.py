@@ -17,6 +17,7 @@ from typing import Any
 from .. import _state
 from ..autograd._api import initial_gradient, plain_grad
 from ..autograd.forward_ad import ForwardLevel, unrecorded
+from ..autograd.graph import saved_as_they_were
 from ..autograd.tape import Leaf
 from ..ops import _dispatch
 from ..ops.creation.create import ones_like, zeros, zeros_like
@@ -489,7 +490,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     """
     flat, primal_spec = tree_flatten(primals)
     _check_tensors("linearize(f, *primals)", "primals", flat)
-    record = _Record(lambda *xs: func(*primal_spec.unflatten(xs)), flat)
+    with saved_as_they_were():                        # `func` may write over what its derivative reads
+        record = _Record(lambda *xs: func(*primal_spec.unflatten(xs)), flat)
     results, spec = tree_flatten(record.result)
     _check_tensors("linearize(f, *primals)", "results of f", results)
     record.outputs(results)

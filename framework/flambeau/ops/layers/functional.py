@@ -16,6 +16,7 @@ from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import random as draws
 
 from ... import _state, dtypes
+from ..._interpreters import innermost_batch
 from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
@@ -290,6 +291,11 @@ def _noise(input: Tensor, shape: tuple[int, ...] | None, p: float) -> Tensor:
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
         raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
     plain = input.detach()
+    if _state.IN_FORCE and plain.__class__ is Tensor and (level := innermost_batch()) is not None:
+        # The noise of examples that share the input, as where forward mode has a batch of tangents, is drawn for all at once.
+        drawn = level.drawn(lambda lead: plain.new_empty((*lead, *(plain.shape if shape is None else shape))).bernoulli_(1 - p))
+        if drawn is not None:
+            return drawn
     # Numbers are drawn in the order of memory, which noise of a shape of its own does not have from the input, even if it is its shape.
     empty = empty_like(plain) if shape is None else plain.new_empty(shape)
     return empty.bernoulli_(1 - p)
