@@ -78,7 +78,7 @@ SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() * x.detach().max
 SEEN torch.func.hessian(lambda x: (seen.append(1), (x[x > 1] ** 3).sum())[1])(torch.arange(3.0)), seen
 SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() * x.detach().tolist()[1])[1])(torch.arange(3.0)), seen
 SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() * x.nonzero().shape[0])[1])(torch.arange(3.0)), seen
-SEEN f = lambda x: (seen.append(1), x.prod() if x.isnan().any() else (x**2).sum())[1]; torch.func.jacfwd(torch.func.grad(f))(torch.ones(3)), seen
+SEEN f = lambda x: (seen.append(1), x.prod() if x.isnan().any() else x @ x)[1]; torch.func.jacfwd(torch.func.grad(f))(torch.ones(3)), seen
 SEEN torch.func.vmap(torch.func.hessian(lambda x: (x**3).sum() if x.sum() > 0 else x.sum()))(torch.ones(2, 3)), seen
 """.replace("SEEN", "seen = [];"),
 }
