@@ -18,7 +18,7 @@ import numpy as np
 
 from flambeau_kernels import hot_calls
 from flambeau_kernels.engine.calls import launch_table
-from flambeau_kernels.engine.calls.direct import builtin_in_place
+from flambeau_kernels.engine.calls.direct import builtin
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
@@ -411,7 +411,7 @@ class ArrayStep:
                 gradients[of] = grads[more]
             else:
                 plus, both = engine.PLUS.formula, (gradients[of], grads[more])
-                made = table.formula(plus, *both) if what == "add" else table.call(builtin_in_place(plus), *both)
+                made = table.formula(plus, *both) if what == "add" else table.call(builtin(plus, "direct_"), *both)
                 if made is None:
                     raise Unknown("a sum of gradients")
                 gradients[of] = made

@@ -13,7 +13,7 @@ import pytest
 import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
 from flambeau_kernels.engine.calls import launch_table
-from flambeau_kernels.engine.calls.direct import builtin_in_place
+from flambeau_kernels.engine.calls.direct import builtin
 from flambeau_kernels.engine.calls.launch_table import LaunchTable, Unknown
 from flambeau_kernels.formula import Formula
 
@@ -30,7 +30,7 @@ def array(*shape: int) -> np.ndarray:
 
 def specialised(formula: Formula, *operands: Any) -> Any:
     kernels.specialise(formula, operands, np.empty_like(operands[0]), operands[0].dtype)
-    return formula.direct
+    return builtin(formula, "direct")
 
 
 @pytest.fixture
@@ -157,9 +157,9 @@ def test_arrays_from_elsewhere_are_not_taken_for_constants() -> None:
     table = LaunchTable([a])
     specialised(HALF, a)
     with pytest.raises(Unknown):
-        table.call(HALF.direct, array(3))
+        table.call(builtin(HALF, "direct"), array(3))
     given = table.constant(array(3))
-    run = table.finish([table.call(HALF.direct, given)])
+    run = table.finish([table.call(builtin(HALF, "direct"), given)])
 
     assert np.array_equal(run(array(3))[0], given * np.float32(0.5))
 
@@ -183,7 +183,7 @@ def test_builtins_that_write_to_an_operand_are_run() -> None:
     table = LaunchTable([a, b])
     kernels.specialise(MIX, (a, b), np.empty_like(a), a.dtype)
     made = table.call(specialised(HALF, a), a)
-    assert table.run(builtin_in_place(MIX), made, b)
+    assert table.run(builtin(MIX, "direct_"), made, b)
     run = table.finish([made])
     x, y = array(6), array(6)
     half = x * np.float32(0.5)

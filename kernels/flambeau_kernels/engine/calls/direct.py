@@ -14,7 +14,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -133,9 +133,7 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
         known.head[COUNT] += 1
         known.by_kinds[key] = entry
     if made and formula.direct is refuse:
-        formula.direct = _new_builtin(known.head, in_place=False)
-        formula.enter = objects.entering(formula.direct)
-        for name in _IN_PLACE:
+        for name in _BUILTINS:
             setattr(formula, name, _made_when_called(formula, name))
         hot_calls.engine_is_in_use()
     return made
@@ -312,39 +310,48 @@ def forget() -> None:
 flambeau_kernels.plans_kept_elsewhere.append(forget)
 
 
-# The attributes of a formula whose builtins store in their first operand, and what those of objects look at.
-_IN_PLACE = {
-    "direct_": None, "enter_": objects.RECORDED, "enter_unrecorded_": objects.UNRECORDED, "enter_untracked_": objects.UNTRACKED,
+class _Builtin(NamedTuple):
+    """What an attribute of a formula is: a builtin of arrays, or of objects around the one called `inner`; and whether either stores in
+    its first operand, and then what those of objects look at (`objects.entering_in_place`).
+    """
+
+    inner: str | None
+    in_place: bool
+    free: int = objects.RECORDED
+
+
+_BUILTINS = {
+    "direct": _Builtin(None, False), "enter": _Builtin("direct", False),
+    "direct_": _Builtin(None, True), "enter_": _Builtin("direct_", True),
+    "enter_unrecorded_": _Builtin("direct_", True, objects.UNRECORDED), "enter_untracked_": _Builtin("direct_", True, objects.UNTRACKED),
 }  # fmt: skip
 
 
 def _made_when_called(formula: Formula, name: str) -> Callable[..., Any]:
-    """Stands for a builtin that stores in its first operand. Their code is compiled for the first program that calls one."""
+    """Stands for a builtin, whose code is compiled for the first program that calls one: as much of it as most formulas take."""
     of = weakref.ref(formula)                         # which holds this function
 
     def first(*operands: Any) -> Any:
         formula = of()
-        if formula is None:
-            return None
-        if getattr(formula, name) is first:
-            _make_in_place(formula)
-        return getattr(formula, name)(*operands)
+        return None if formula is None else builtin(formula, name)(*operands)
 
     return first
 
 
-def _make_in_place(formula: Formula) -> None:
-    formula.direct_ = direct_ = _new_builtin(_learned[formula].head, in_place=True)
-    for name, free in _IN_PLACE.items():
-        if free is not None:
-            setattr(formula, name, objects.entering_in_place(direct_, free))
-
-
-def builtin_in_place(formula: Formula) -> Callable[..., Any]:
-    """``formula.direct_``, for those who take a builtin apart: made now if it has not been called."""
-    if formula.direct_ is not refuse and formula.direct_.__class__ is FunctionType:
-        _make_in_place(formula)
-    return formula.direct_
+def builtin(formula: Formula, name: str) -> Callable[..., Any]:
+    """The attribute `name` of `formula`, for those who take a builtin apart: made now if it has not been called."""
+    known = getattr(formula, name)
+    if known is refuse or known.__class__ is not FunctionType:
+        return known
+    inner, in_place, free = _BUILTINS[name]
+    if inner is None:
+        made = _new_builtin(_learned[formula].head, in_place)
+    elif in_place:
+        made = objects.entering_in_place(builtin(formula, inner), free)
+    else:
+        made = objects.entering(builtin(formula, inner))
+    setattr(formula, name, made)
+    return made
 
 
 def _new_builtin(head: np.ndarray, in_place: bool) -> Any:

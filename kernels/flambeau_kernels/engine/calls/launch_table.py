@@ -23,6 +23,7 @@ import flambeau_kernels
 from flambeau_kernels import engines, hot_calls
 from flambeau_kernels.engine.builtins import fastcall, pyabi
 from flambeau_kernels.engine.builtins.fastcall import at, of_table
+from flambeau_kernels.engine.calls.direct import builtin
 from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.formula import Formula
 
@@ -90,7 +91,7 @@ class LaunchTable:
 
     def formula(self, formula: Formula, *operands: Any) -> Any:
         """The result of a formula of arrays of one floating dtype and numbers; None where no builtin computes it."""
-        made = self.call(formula.direct, *operands)
+        made = self.call(builtin(formula, "direct"), *operands)
         if made is not None:
             return made
         arrays = [a for a in operands if a.__class__ is ndarray]
@@ -99,7 +100,7 @@ class LaunchTable:
             return None                               # others were specialised by the first call that computed them
         out = np.empty(np.broadcast_shapes(*[a.shape for a in arrays]), dtype)
         flambeau_kernels.specialise(formula, operands, out, dtype)
-        return self.call(formula.direct, *operands)
+        return self.call(builtin(formula, "direct"), *operands)
 
     def run(self, fn: Any, *args: Any) -> bool:
         """Call a builtin that writes to one of its operands, an array that this table made. Returns: whether it is one."""
