@@ -12,7 +12,7 @@ import numpy as np
 
 from . import launch, specialise
 from .formula import Formula
-from .takeover import FORMULA, Waiting, of_elements
+from .takeover import BUILTINS, FORMULA, Waiting, of_elements
 
 __all__ = ["PLUS", "TIMES", "Arithmetic"]
 
@@ -25,7 +25,7 @@ class Arithmetic:
     def __init__(self, fn: Any, ufunc: Any) -> None:
         self.formula = Formula(fn, ufunc.__name__, ufunc)
         self.ufunc = ufunc
-        self._waiting = Waiting(FORMULA)
+        self._waiting = Waiting(FORMULA + BUILTINS)      # a program may have no other builtins
 
     def __call__(self, a: Any, b: Any) -> Any:
         """The result of two arrays as a new array, in the order of memory that numpy gives it."""

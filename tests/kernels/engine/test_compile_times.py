@@ -49,6 +49,14 @@ def test_runs_of_cummax_are_looked_through_by_one_copy_of_the_search(fresh_pytho
     assert made["kernel_row_extremes_together"] < 5_000
 
 
+def test_a_program_of_few_calls_compiles_no_builtins_around_formulas(fresh_python: Any) -> None:
+    """A large array of ones took four of them, the gradient of a mean these and what lays operands out: 200 milliseconds."""
+    made = sizes(fresh_python, "x = fb.ones(400, 500).requires_grad_(); ((x.t().contiguous() + 1).mean() + (x * 2).mean()).backward()")
+
+    assert "fill_float32" in made
+    assert not {"kernel_lay_out", "flambeau_direct", "flambeau_direct_", "flambeau_enter", "flambeau_enter_"} & made.keys()
+
+
 # Instructions that LLVM's optimisation leaves, of which a processor takes 70 to 120 milliseconds for a thousand.
 MOST = 1100
 # Kernels that are longer, and how long the longest of their forms is on any processor. No number here is to grow.

@@ -55,7 +55,7 @@ def refilled(a: np.ndarray, value: float) -> bool:
 
 
 def _filled_at_once(a: np.ndarray, value: Any) -> bool:
-    """`refill` by one native call. False: not taken, nothing was written."""
+    """`refill` by a kernel. False: not taken, nothing was written."""
     dtype = a.dtype
     if dtype.kind == "f" and dtype.itemsize > 2:
         number: Any = float(value)
@@ -69,6 +69,9 @@ def _filled_at_once(a: np.ndarray, value: Any) -> bool:
     if _FILLED.direct_(a, number) is None:
         if not repays(a.size, COMPILED_FROM):
             return False
+        if not flambeau_kernels.calls_repay():
+            flambeau_kernels.launch(_FILLED, (a, number), (a,), a.dtype)
+            return True
         flambeau_kernels.specialise(_FILLED, (a, number), a, a.dtype)
         return _FILLED.direct_(a, number) is not None
     return True

@@ -39,9 +39,10 @@ def into(out: np.ndarray, a: np.ndarray) -> bool:
     plain = out.flags.c_contiguous and a.flags.c_contiguous
     if a.dtype != out.dtype or not repays(out.size, PLAIN_FROM if plain else FROM):
         return False
-    flambeau_kernels.specialise(_STORED, (out, a), out, out.dtype)
-    if _STORED.direct_(out, a) is not None:
-        return True
+    if flambeau_kernels.calls_repay():
+        flambeau_kernels.specialise(_STORED, (out, a), out, out.dtype)
+        if _STORED.direct_(out, a) is not None:
+            return True
     if out.size <= MOST or np.may_share_memory(out, a) or not out.flags.writeable:
         return False
     flambeau_kernels.launch(_COPIED, (a,), (out,), out.dtype)
@@ -84,8 +85,12 @@ def _copied(a: np.ndarray, order: Any) -> np.ndarray:
         made = _COPIED.direct(seen)
         known = bits is not None or a.dtype in _AS_THEY_ARE
         if made is None and known and repays(a.size, PLAIN_FROM if a.flags.c_contiguous else FROM):
-            flambeau_kernels.specialise(_COPIED, (seen,), seen, seen.dtype)
-            made = _COPIED.direct(seen)
+            if flambeau_kernels.calls_repay():
+                flambeau_kernels.specialise(_COPIED, (seen,), seen, seen.dtype)
+                made = _COPIED.direct(seen)
+            elif a.size > MOST:
+                made = np.empty_like(seen, order=order, subok=False)
+                flambeau_kernels.launch(_COPIED, (seen,), (made,), seen.dtype)
         if made is not None and (order == "K" or made.flags.c_contiguous):
             return made if bits is None else made.view(a.dtype)
     return a.copy(order)

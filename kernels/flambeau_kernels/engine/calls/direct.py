@@ -362,8 +362,11 @@ unpaid = Waiting(BUILTINS)
 
 
 def repays() -> bool:
-    """As `flambeau_kernels.calls_repay`: whether the builtins' code is there or in the cache, or may be compiled."""
-    return _method.cache_info().currsize > 0 or _is_in_cache() or bool(unpaid.paid_for())
+    """As `flambeau_kernels.calls_repay`: whether the builtins' code is there or in the cache, or may be compiled.
+
+    That of those who store in their first operand does not count: few are called, and not for what others are.
+    """
+    return False in _methods or _is_in_cache() or bool(unpaid.paid_for())
 
 
 @functools.cache
@@ -371,12 +374,15 @@ def _is_in_cache() -> bool:
     return llvm.available() is not None or llvm.is_cached(_text(False), llvm.PLAIN) and llvm.is_cached(objects.text(False), llvm.PLAIN)
 
 
-@functools.cache
+_methods: dict[bool, Any] = {}                        # what builtins are made of, by whether they store in their first operand
+
+
 def _method(in_place: bool) -> Any:
-    name = "direct_" if in_place else "direct"
-    code = llvm.compile_ir(_text(in_place), f"flambeau_{name}", llvm.PLAIN)
-    fastcall = 0x80
-    return never_freed(native.MethodDef(name.encode(), code, fastcall, None))
+    if in_place not in _methods:
+        name, fastcall = "direct_" if in_place else "direct", 0x80
+        code = llvm.compile_ir(_text(in_place), f"flambeau_{name}", llvm.PLAIN)
+        _methods[in_place] = never_freed(native.MethodDef(name.encode(), code, fastcall, None))
+    return _methods[in_place]
 
 
 def _text(in_place: bool) -> str:
