@@ -154,6 +154,15 @@ def test_what_each_column_has_on_other_cache_lines_is_packed_up_to_a_size():
 
 
 # Which of three operands are one value in all of a row; the others are contiguous.
+def test_empty_operands_are_refused_also_where_full_ones_are_packed():
+    """Their tiles were cut by a length of 0, which ended the process."""
+    formula = Formula(lambda a, b: a - b)
+    learned(formula, (array("float32", 0, (8, 9, 10)), array("float32", 1, (8, 10, 9)).transpose(0, 2, 1)), "float32")
+    empty = np.ones((5, 3, 4), "float32").transpose(0, 2, 1)[:, :0]
+
+    assert formula.direct(np.ones((1, 4, 3), "float32")[:, :0], empty) is None
+
+
 @pytest.mark.parametrize("n", [3, 100, 129, 5000, 70000])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
 def test_operands_of_one_value_a_row_are_answered_whichever_they_are(dtype, n):

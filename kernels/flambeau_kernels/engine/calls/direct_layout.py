@@ -70,7 +70,47 @@ def strides_of(item):
 def lay_out(_, entry, items, data, answer, in_place, head):
     count = entry[ARGUMENTS]
     operands = count + 1
-    shape = answer + SHAPE
+    shape, plan = answer + SHAPE, answer + PLAN
+    ndim, right = broadcast_shape(entry, items, count, shape)
+    total = 1
+    for d in rolled(range(ndim)):
+        total = total * shape[d]
+
+    steps = local(int64, (MOST_ARGUMENTS + 1) * MOST_DIMS)  # of operand k along dimension d, in bytes: slot k * MOST_DIMS + d
+    decides = local(int64, MOST_ARGUMENTS)                  # whether an operand has a say in the result's order
+    is_full = broadcast_strides(entry, items, count, shape, ndim, right, steps, decides)
+    if in_place != 0:
+        right = right & is_full                             # the first alone decides on the order
+        for k in rolled(range(1, count)):
+            decides[k] = 0
+    every = local(int64, MOST_DIMS)
+    sort_dimensions(count, shape, ndim, steps, decides, every)
+
+    item = entry[STRIDES + 2 * count]
+    order = local(int64, MOST_DIMS)                         # of dimensions longer than 1, from the fastest
+    longer, in_rows, right = stride_result(count, shape, ndim, steps, every, order, item, in_place, answer, right)
+    if (in_place != 0) & (right != 0) & (total > 0):
+        right = inputs_are_apart(entry, data, count, shape, ndim, steps, item)
+
+    lengths = local(int64, MOST_DIMS)                       # of the loop's dimensions, from the fastest
+    loops = local(int64, (MOST_ARGUMENTS + 1) * MOST_DIMS)  # the steps of operands along them
+    made = merge_dimensions(entry, operands, shape, steps, order, longer, lengths, loops)
+    packs, steady, others, largest, near, crosses = look_along_rows(entry, count, loops, made)
+    if (made > 2) & (near > 1):
+        bring_next_to_rows(near, operands, lengths, loops)
+    strided = int64(loops[count * MOST_DIMS] != item)
+    right, packs = choose_loop(entry, plan, total, packs, steady, others, strided, right)
+
+    rows = write_dimensions(entry, plan, operands, total, lengths, loops, made, packs)
+    cut_into_chunks(entry, head, plan, total, rows, lengths, packs, crosses, largest)
+    answer[N] = 0
+    if right != 0:
+        answer[N] = total
+    answer[NDIM], answer[IN_ROWS] = ndim, in_rows
+
+
+def broadcast_shape(entry, items, count, shape):
+    """Writes the shape that operands broadcast to. Returns its number of dimensions, and whether there is one."""
     right = 1
     ndim, without = 0, 0                              # arrays without dimensions
     for k in rolled(range(count)):
@@ -97,22 +137,21 @@ def lay_out(_, entry, items, data, answer, in_place, head):
                         shape[at] = length
                     if shape[at] != length:
                         right = 0
-    total = 1
-    for d in rolled(range(ndim)):
-        total = total * shape[d]
+    return ndim, right
 
-    steps = local(int64, (MOST_ARGUMENTS + 1) * MOST_DIMS)  # of operand k along dimension d, in bytes: slot k * MOST_DIMS + d
-    counts = local(int64, MOST_ARGUMENTS)                   # operands that have a say in the result's order
-    is_full = 1                                               # whether the first one has the result's shape
+
+def broadcast_strides(entry, items, count, shape, ndim, right, steps, decides):
+    """Writes the inputs' strides along the result's dimensions, and which are arrays. Returns whether the first has the result's shape."""
+    is_full = 1
     for k in rolled(range(count)):
         mine = steps + k * MOST_DIMS
         for d in rolled(range(ndim)):
             mine[d] = 0
-        counts[k] = 0
+        decides[k] = 0
         if (entry[KINDS + k] > INTEGER) & (right != 0):
             own = dims_of(items[k])
             lengths, strides = lengths_of(items[k]), strides_of(items[k])
-            counts[k] = 1
+            decides[k] = 1
             if (k == 0) & (own != ndim):
                 is_full = 0
             for i in rolled(range(own)):
@@ -121,13 +160,11 @@ def lay_out(_, entry, items, data, answer, in_place, head):
                     mine[at] = strides[i]
                 if (k == 0) & (lengths[i] != shape[at]):
                     is_full = 0
-    if in_place != 0:
-        right = right & is_full                         # the first alone decides on the order
-        for k in rolled(range(1, count)):
-            counts[k] = 0
+    return is_full
 
-    # Dimensions from the fastest to the slowest, as the first operand has them that tells two apart: see `_arrays.permutation`.
-    every = local(int64, MOST_DIMS)
+
+def sort_dimensions(count, shape, ndim, steps, decides, every):
+    """Writes dimensions from the fastest to the slowest, as the first operand has them that tells two apart: see `_arrays.permutation`."""
     for i in rolled(range(ndim)):
         every[i] = ndim - 1 - i
         at, before, moving = i, i - 1, 1
@@ -135,7 +172,7 @@ def lay_out(_, entry, items, data, answer, in_place, head):
             this, that = every[at], every[max(before, 0)]
             told, larger = 0, 0
             for k in rolled(range(count)):
-                if (counts[k] != 0) & (told == 0):
+                if (decides[k] != 0) & (told == 0):
                     along, beside = steps[k * MOST_DIMS + this], steps[k * MOST_DIMS + that]
                     along, beside = max(along, 0 - along), max(beside, 0 - beside)  # views of numpy's may run backward
                     if (along != 0) & (beside != 0):
@@ -151,73 +188,86 @@ def lay_out(_, entry, items, data, answer, in_place, head):
                 moving = 0
             before -= 1
 
-    item = entry[STRIDES + 2 * count]
+
+def stride_result(count, shape, ndim, steps, every, order, item, in_place, answer, right):
+    """Writes the result's strides. Returns how many dimensions are longer than 1, whether it is in C order, and whether it may be written:
+    one written in place has no rows that overlap."""
     result = steps + count * MOST_DIMS
-    step = item                                       # of the result along a dimension, if it has no gaps
+    step = item                                       # along a dimension, if there are no gaps
     in_rows = 1
-    order = local(int64, MOST_DIMS)                   # of dimensions longer than 1, from the fastest
-    real = 0
+    longer = 0
     for i in rolled(range(ndim)):
         d = every[i]
         if d != ndim - 1 - i:
             in_rows = 0
         result[d] = step
         if shape[d] != 1:
-            order[real] = d
-            real += 1
+            order[longer] = d
+            longer += 1
             if in_place != 0:
                 result[d] = steps[d]
                 if steps[d] < step:                   # written over and over, or rows that overlap
                     right = 0
             step = result[d] * shape[d]
         answer[STEPS + d] = result[d]
+    return longer, in_rows, right
 
-    if (in_place != 0) & (right != 0) & (total > 0):
-        end = data[0] + item
-        for d in rolled(range(ndim)):
-            end += (shape[d] - 1) * steps[d]
-        for k in rolled(range(1, count)):
-            if entry[KINDS + k] > INTEGER:
-                low, high = data[k], data[k] + entry[STRIDES + 2 * k]
-                same = int64((low == data[0]) & (entry[STRIDES + 2 * k] == item))  # whether it is just what is written
-                for d in rolled(range(ndim)):
-                    span = (shape[d] - 1) * steps[k * MOST_DIMS + d]
-                    low, high = low + min(span, 0), high + max(span, 0)
-                    if (shape[d] != 1) & (steps[k * MOST_DIMS + d] != steps[d]):
-                        same = 0
-                if (low < end) & (high > data[0]) & (same == 0):
-                    right = 0
 
-    # The loop's dimensions, from the fastest; those that are one in all operands are merged. Steps in place of the old ones.
-    longs = local(int64, MOST_DIMS)
-    loops = local(int64, (MOST_ARGUMENTS + 1) * MOST_DIMS)
+def inputs_are_apart(entry, data, count, shape, ndim, steps, item):
+    """Whether no input shares memory with the first operand, which is written, but one that is just the same."""
+    apart = 1
+    end = data[0] + item
+    for d in rolled(range(ndim)):
+        end += (shape[d] - 1) * steps[d]
+    for k in rolled(range(1, count)):
+        if entry[KINDS + k] > INTEGER:
+            low, high = data[k], data[k] + entry[STRIDES + 2 * k]
+            same = int64((low == data[0]) & (entry[STRIDES + 2 * k] == item))
+            for d in rolled(range(ndim)):
+                span = (shape[d] - 1) * steps[k * MOST_DIMS + d]
+                low, high = low + min(span, 0), high + max(span, 0)
+                if (shape[d] != 1) & (steps[k * MOST_DIMS + d] != steps[d]):
+                    same = 0
+            if (low < end) & (high > data[0]) & (same == 0):
+                apart = 0
+    return apart
+
+
+def merge_dimensions(entry, operands, shape, steps, order, longer, lengths, loops):
+    """Writes the loop's dimensions: those that are one in all operands are merged. Returns how many they are."""
     made = 0
-    for i in rolled(range(real)):
+    for i in rolled(range(longer)):
         d = order[i]
         last = max(made - 1, 0)
         joins = int64(made > 0)
         for k in rolled(range(operands)):
             if made > 0:  # noqa: SIM102  # before, there is nothing to compare with
-                if steps[k * MOST_DIMS + d] != loops[k * MOST_DIMS + last] * longs[last]:
+                if steps[k * MOST_DIMS + d] != loops[k * MOST_DIMS + last] * lengths[last]:
                     joins = 0
         if joins != 0:
-            longs[last] = longs[last] * shape[d]
+            lengths[last] = lengths[last] * shape[d]
         else:
-            longs[made] = shape[d]
+            lengths[made] = shape[d]
             for k in rolled(range(operands)):
                 loops[k * MOST_DIMS + made] = steps[k * MOST_DIMS + d]
             made += 1
     if made == 0:
-        longs[0] = 1
+        lengths[0] = 1
         for k in rolled(range(operands)):
             loops[k * MOST_DIMS] = entry[STRIDES + 2 * k]
         made = 1
+    return made
 
-    plan = answer + PLAN
-    n0 = longs[0]
+
+def look_along_rows(entry, count, loops, made):
+    """How inputs lie along the loop's rows.
+
+    Returns: whether any is not contiguous; a bit for each that is one value in all of a row; whether any others are not contiguous,
+    the largest item of these and those; the dimension that comes next to the fastest, and whether an input is faster along it.
+    """
     packs, crosses, largest = 0, 0, 1
-    steady, others = 0, 0                             # inputs that are one value in all of a row, and those of any steps
-    near = 1                                          # the dimension that comes next to the fastest
+    steady, others = 0, 0
+    near = 1
     for k in rolled(range(count)):
         along, usual = loops[k * MOST_DIMS], entry[STRIDES + 2 * k]
         if along != usual:
@@ -235,16 +285,23 @@ def lay_out(_, entry, items, data, answer, in_place, head):
                 if made > 1:  # noqa: SIM102
                     if (loops[k * MOST_DIMS + near] != 0) & (abs(loops[k * MOST_DIMS + near]) < abs(along)):
                         crosses = 1
-    if (made > 2) & (near > 1):
-        for k in rolled(range(operands)):
-            moved = loops[k * MOST_DIMS + near]
-            loops[k * MOST_DIMS + near] = loops[k * MOST_DIMS + 1]
-            loops[k * MOST_DIMS + 1] = moved
-        length = longs[near]
-        longs[near] = longs[1]
-        longs[1] = length
+    return packs, steady, others, largest, near, crosses
+
+
+def bring_next_to_rows(near, operands, lengths, loops):
+    """Exchanges the loop's dimensions 1 and `near`."""
+    for k in rolled(range(operands)):
+        moved = loops[k * MOST_DIMS + near]
+        loops[k * MOST_DIMS + near] = loops[k * MOST_DIMS + 1]
+        loops[k * MOST_DIMS + 1] = moved
+    length = lengths[near]
+    lengths[near] = lengths[1]
+    lengths[1] = length
+
+
+def choose_loop(entry, plan, total, packs, steady, others, strided, right):
+    """Writes which of the entry's loops runs. Returns whether one does, and whether inputs are packed for it."""
     plan[native.KERNEL] = entry[KERNEL]
-    strided = int64(loops[count * MOST_DIMS] != item)
     one_value, room = 0, 0                            # the loop for the inputs that are steady, and whether there may come to be one
     if (steady != 0) & (others == 0) & (strided == 0):
         for i in rolled(range(MOST_STEADY)):
@@ -264,14 +321,18 @@ def lay_out(_, entry, items, data, answer, in_place, head):
         right = 0
     if ((strided != 0) & (total > MOST_STRIDED)) | ((packs != 0) & (total > MOST_PACKED)):
         right = 0
+    return right, packs
 
+
+def write_dimensions(entry, plan, operands, total, lengths, loops, made, packs):
+    """Writes the loop's dimensions, each operand's steps along them and the item it is packed to, or 0. Returns the number of rows."""
     outer = max(made - 2, 0)
     dims = plan + native.DIMS
     pairs = dims + outer
     far = pairs + 2 * operands
     packed = far + outer * operands
     for i in rolled(range(outer)):
-        dims[i] = longs[2 + i]
+        dims[i] = lengths[2 + i]
     for k in rolled(range(operands)):
         mine = loops + k * MOST_DIMS
         pairs[2 * k], pairs[2 * k + 1] = mine[0], 0
@@ -284,15 +345,21 @@ def lay_out(_, entry, items, data, answer, in_place, head):
             packed[k] = entry[STRIDES + 2 * k]
     rows = 0
     if total > 0:
-        rows = total // n0
+        rows = total // lengths[0]
     plan[native.OPERANDS], plan[native.OUTER] = operands, outer
-    plan[native.N0], plan[native.N1], plan[native.ROWS] = n0, 1, rows
+    plan[native.N0], plan[native.N1], plan[native.ROWS] = lengths[0], 1, rows
     if made > 1:
-        plan[native.N1] = longs[1]
+        plan[native.N1] = lengths[1]
+    return rows
+
+
+def cut_into_chunks(entry, head, plan, total, rows, lengths, packs, crosses, largest):
+    """Writes how many columns and rows a chunk has, who shares the chunks, and whether other threads of Python run meanwhile."""
     plan[native.POOL], plan[native.PARALLEL] = head[ALONE], head[PARALLEL]
     plan[native.PACK], plan[native.RELEASE] = 0, 0
     if total > entry[RELEASE_FROM]:
         plan[native.RELEASE] = 1
+    n0 = lengths[0]
     across, down = n0, max(rows, 1)                   # columns and rows of a chunk
     shared = entry[SHARED_FROM]
     if packs != 0:                                    # each chunk is a tile
@@ -300,7 +367,7 @@ def lay_out(_, entry, items, data, answer, in_place, head):
         plan[native.PACK] = entry[PACK]
         tile = pack.TILE_BYTES // largest
         if crosses != 0:
-            tile = min(tile, max(pack.SIDE, tile // longs[1]))  # wider where rows are few
+            tile = min(tile, max(pack.SIDE, tile // max(lengths[1], 1)))  # wider where rows are few; none if empty
         across = max(min(n0, tile), 1)
         down = max(pack.TILE_BYTES // largest // across, 1)
     elif (total >= shared) & (total > entry[GRAIN]):
@@ -317,7 +384,3 @@ def lay_out(_, entry, items, data, answer, in_place, head):
     plan[native.ROW_GRAIN], plan[native.COLUMN_GRAIN] = down, across
     plan[native.COLUMN_CHUNKS] = (n0 + across - 1) // max(across, 1)
     plan[native.CHUNKS] = plan[native.COLUMN_CHUNKS] * ((rows + down - 1) // down)
-    answer[N] = 0
-    if right != 0:
-        answer[N] = total
-    answer[NDIM], answer[IN_ROWS] = ndim, in_rows
