@@ -310,44 +310,12 @@ def views_of(module: Module, name: str) -> None:
     lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
     length, step = code.element(lengths, d, "i64"), code.element(steps, d, "i64")
     sized = code.let(f"xor i1 {code.is_slot(sizes, 'None')}, true")
-
-    # How many parts there are, and whether their sizes add up.
-    code.do(f"store i64 0, ptr {total}")
-    code.branch(sized, "sized", "each")
-    code.label("sized")
-    require_type(code, sizes, "tuple")
-    given = code.field(sizes, pyabi.LENGTH, "i64")
-    code.require(code.let(f"icmp ule i64 {given}, {hot_calls.MOST_VIEWS}"))
-    k, done = loop(code, "size", given)
-    item = _item(code, sizes, k)
-    require_type(code, item, "int")
-    size = integer(code, item, overflow)
-    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {size}, 1')}, {length}"))
-    before = code.let(f"load i64, ptr {total}")
-    code.do(f"store i64 {code.let(f'add i64 {before}, {size}')}, ptr {total}")
-    done()
-    code.require(code.let(f"icmp eq i64 {code.let(f'load i64, ptr {total}')}, {length}"))
-    code.do(f"store i64 {given}, ptr {count}", "br label %counted")
-    code.label("each")
-    code.do(f"store i64 {length}, ptr {count}", "br label %counted")
-    code.label("counted")
-    n = code.let(f"load i64, ptr {count}")
-    code.require(code.let(f"icmp ule i64 {n}, {hot_calls.MOST_VIEWS}"))
+    n = _count_parts(code, sized, sizes, length, count, total, overflow)
     own_op, own_rest = (_is_list_of(code, item, n, what) for item, what in ((ops, "ops"), (rest, "rests")))
     origin = _origin(code, source, base)
     listed = code.is_slot(registered, "True")
     _require_room(code, origin.record, listed, n)
-
-    # The shape and the strides of a part are those of the whole, but for the dimension, which is shorter or missing.
-    behind = code.let(f"add i64 {d}, 1")
-    onward = code.let(f"select i1 {sized}, i64 {behind}, i64 {d}")
-    bytes_before, bytes_behind = code.let(f"mul i64 {d}, 8"), code.let(f"mul i64 {code.let(f'sub i64 {ndim}, {behind}')}, 8")
-    for whole, part in ((lengths, shape), (steps, strides)):
-        copy(code, part, whole, bytes_before)
-        copy(code, code.let(f"getelementptr i64, ptr {part}, i64 {onward}"),
-             code.let(f"getelementptr i64, ptr {whole}, i64 {behind}"), bytes_behind)
-    fewer = code.let(f"sub i64 {ndim}, 1")
-    dims = code.let(f"trunc i64 {code.let(f'select i1 {sized}, i64 {ndim}, i64 {fewer}')} to i32")
+    dims = _shape_parts(code, sized, d, ndim, (lengths, steps), (shape, strides))
     dtype, data = code.field(array, pyabi.DTYPE, "ptr"), code.field(array, pyabi.DATA, "ptr")
     writeable = code.let(f"and i32 {code.field(array, pyabi.FLAGS, 'i32')}, {pyabi.WRITEABLE}")
 
@@ -379,6 +347,48 @@ def views_of(module: Module, name: str) -> None:
     done()
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())
+
+
+def _count_parts(code: ObjectCode, sized: str, sizes: str, length: str, count: str, total: str, overflow: str) -> str:
+    """How many parts a dimension of some length is divided into. If there are `sizes`, they must add up to it."""
+    code.do(f"store i64 0, ptr {total}")
+    code.branch(sized, "sized", "each")
+    code.label("sized")
+    require_type(code, sizes, "tuple")
+    given = code.field(sizes, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp ule i64 {given}, {hot_calls.MOST_VIEWS}"))
+    k, done = loop(code, "size", given)
+    item = _item(code, sizes, k)
+    require_type(code, item, "int")
+    size = integer(code, item, overflow)
+    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {size}, 1')}, {length}"))
+    before = code.let(f"load i64, ptr {total}")
+    code.do(f"store i64 {code.let(f'add i64 {before}, {size}')}, ptr {total}")
+    done()
+    code.require(code.let(f"icmp eq i64 {code.let(f'load i64, ptr {total}')}, {length}"))
+    code.do(f"store i64 {given}, ptr {count}", "br label %counted")
+    code.label("each")
+    code.do(f"store i64 {length}, ptr {count}", "br label %counted")
+    code.label("counted")
+    n = code.let(f"load i64, ptr {count}")
+    code.require(code.let(f"icmp ule i64 {n}, {hot_calls.MOST_VIEWS}"))
+    return n
+
+
+def _shape_parts(code: ObjectCode, sized: str, d: str, ndim: str, wholes: tuple[str, str], parts: tuple[str, str]) -> str:
+    """Give parts the shape and the strides of the whole, but for dimension `d`, which is left open if they are `sized`, else missing.
+
+    Returns: how many dimensions a part has.
+    """
+    behind = code.let(f"add i64 {d}, 1")
+    onward = code.let(f"select i1 {sized}, i64 {behind}, i64 {d}")
+    bytes_before, bytes_behind = code.let(f"mul i64 {d}, 8"), code.let(f"mul i64 {code.let(f'sub i64 {ndim}, {behind}')}, 8")
+    for whole, part in zip(wholes, parts, strict=True):
+        copy(code, part, whole, bytes_before)
+        copy(code, code.let(f"getelementptr i64, ptr {part}, i64 {onward}"),
+             code.let(f"getelementptr i64, ptr {whole}, i64 {behind}"), bytes_behind)
+    fewer = code.let(f"sub i64 {ndim}, 1")
+    return code.let(f"trunc i64 {code.let(f'select i1 {sized}, i64 {ndim}, i64 {fewer}')} to i32")
 
 
 def _item(code: ObjectCode, items: str, index: str) -> str:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from flambeau_kernels.engine.builtins import pyabi
 from flambeau_kernels.engine.builtins.fastcall import C_ORDER, Code, Module
@@ -256,13 +257,48 @@ def part(module: Module, name: str) -> None:
     code.require(code.let(f"icmp ule i64 {code.let(f'add i64 {n}, {ndim}')}, {pyabi.MOST_DIMS}"))
     items = code.let(f"getelementptr i8, ptr {key}, i64 {pyabi.TUPLE_ITEMS}")
     lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
-
-    # How many dimensions the Ellipsis stands for, or are left behind the key.
     for count in (source, into, skip, taken, dots):
         code.do(f"store i64 0, ptr {count}")
-    i, done = loop(code, "kind", n)
+    rest = _dimensions_left(code, items, n, ndim, taken, dots)
+
+    walk = _Walk(code, array, ndim, rest, lengths, steps, shape, strides, source, into, skip, bound, overflow)
+    i, done = loop(code, "item", n)
     item = code.element(items, i, "ptr")
-    number, piece, new, open_ended = _kinds_of_key(code, item)
+    number, piece, new, _ = _kinds_of_key(code, item)
+    d, at = code.let(f"load i64, ptr {source}"), code.let(f"load i64, ptr {into}")
+    code.branch(number, "number", "no.number")
+    code.label("number")
+    walk.pick(item, d)
+    code.do("br label %placed")
+    code.label("no.number")
+    code.branch(piece, "piece", "no.piece")
+    code.label("piece")
+    walk.cut(item, d, at)
+    code.do("br label %placed")
+    code.label("no.piece")
+    code.branch(new, "new", "open")
+    code.label("new")
+    walk.insert(d, at)
+    code.do("br label %placed")
+    code.label("open")
+    walk.keep_rest()
+    code.do("br label %placed")
+    code.label("placed")
+    done()
+    code.branch(code.let(f"icmp eq i64 {code.let(f'load i64, ptr {dots}')}, 0"), "behind", "whole")
+    code.label("behind")
+    walk.keep_rest()
+    code.do("br label %whole")
+    code.label("whole")
+    data = code.let(f"getelementptr i8, ptr {code.field(array, pyabi.DATA, 'ptr')}, i64 {code.let(f'load i64, ptr {skip}')}")
+    _return_view(code, array, code.let(f"load i64, ptr {into}"), shape, strides, data, _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def _dimensions_left(code: Code, items: str, n: str, ndim: str, taken: str, dots: str) -> str:
+    """How many dimensions the Ellipsis among the `n` items of a key stands for, or are left behind the key. `dots` counts the former."""
+    i, done = loop(code, "kind", n)
+    number, piece, new, open_ended = _kinds_of_key(code, code.element(items, i, "ptr"))
     takes = code.let(f"or i1 {number}, {piece}")
     code.require(code.let(f"or i1 {takes}, {code.let(f'or i1 {new}, {open_ended}')}"))
     for count, counts in ((taken, takes), (dots, open_ended)):
@@ -271,72 +307,79 @@ def part(module: Module, name: str) -> None:
     code.require(code.let(f"icmp ule i64 {code.let(f'load i64, ptr {dots}')}, 1"))
     rest = code.let(f"sub i64 {ndim}, {code.let(f'load i64, ptr {taken}')}")
     code.require(code.let(f"icmp sge i64 {rest}, 0"))
+    return rest
 
-    def keep_rest() -> None:
-        d, at = code.let(f"load i64, ptr {source}"), code.let(f"load i64, ptr {into}")
-        for given, made in ((lengths, shape), (steps, strides)):
+
+class _Walk(NamedTuple):
+    """What code that goes through a key reads and writes: values of an array of `ndim` dimensions, and memory for those of the view.
+
+    `source` and `into` hold how many dimensions of the array and of the view are done, `skip` the bytes before the view.
+    """
+
+    code: Code
+    array: str
+    ndim: str
+    rest: str
+    lengths: str
+    steps: str
+    shape: str
+    strides: str
+    source: str
+    into: str
+    skip: str
+    bound: str
+    overflow: str
+
+    def pick(self, item: str, d: str) -> None:
+        """Leave out dimension `d` but for the int `item`."""
+        code = self.code
+        index = dimension(code, integer(code, item, self.overflow), code.element(self.lengths, d, "i64"))
+        _advance(code, self.skip, code.let(f"mul i64 {index}, {code.element(self.steps, d, 'i64')}"))
+        _advance(code, self.source, "1")
+
+    def cut(self, item: str, d: str, at: str) -> None:
+        """Make dimension `at` of what the slice `item` leaves of dimension `d`."""
+        code = self.code
+        length, own = code.element(self.lengths, d, "i64"), code.element(self.steps, d, "i64")
+        begin = _bound(code, code.field(item, pyabi.START, "ptr"), "0", length, self.bound, self.overflow)
+        end = _bound(code, code.field(item, pyabi.STOP, "ptr"), length, length, self.bound, self.overflow)
+        step = _bound(code, code.field(item, pyabi.STEP, "ptr"), "1", None, self.bound, self.overflow)
+        code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {step}, 1')}, {1 << 31}"))
+        # None of them is none of numpy's views that know where they are.
+        code.require(code.let(f"icmp slt i64 {begin}, {end}"))
+        reached = code.let(f"sub i64 {code.let(f'sub i64 {end}, {begin}')}, 1")
+        rounds = code.let(f"udiv i64 {reached}, {step}")
+        put(code, self.shape, at, code.let(f"add i64 {rounds}, 1"))
+        put(code, self.strides, at, code.let(f"mul i64 {own}, {step}"))
+        _advance(code, self.skip, code.let(f"mul i64 {begin}, {own}"))
+        for count in (self.source, self.into):
+            _advance(code, count, "1")
+
+    def insert(self, d: str, at: str) -> None:
+        """Make dimension `at` a new one, before dimension `d`."""
+        code = self.code
+        put(code, self.shape, at, "1")
+        code.branch(code.let(f"icmp slt i64 {d}, {self.ndim}"), "inside", "last")
+        code.label("inside")
+        around = code.let(f"mul i64 {code.element(self.lengths, d, 'i64')}, {code.element(self.steps, d, 'i64')}")
+        code.do("br label %known")
+        code.label("last")
+        own_size = code.field(code.field(self.array, pyabi.DTYPE, "ptr"), pyabi.ITEM_SIZE, "i64")
+        code.do("br label %known")
+        code.label("known")
+        code.do(f"%step = phi i64 [{around}, %inside], [{own_size}, %last]")
+        put(code, self.strides, at, "%step")
+        _advance(code, self.into, "1")
+
+    def keep_rest(self) -> None:
+        """Take over the dimensions that the key does not speak of."""
+        code = self.code
+        d, at = code.let(f"load i64, ptr {self.source}"), code.let(f"load i64, ptr {self.into}")
+        for given, made in ((self.lengths, self.shape), (self.steps, self.strides)):
             copy(code, code.let(f"getelementptr i64, ptr {made}, i64 {at}"), code.let(f"getelementptr i64, ptr {given}, i64 {d}"),
-                 code.let(f"mul i64 {rest}, 8"))
-        for count in (source, into):
-            _advance(code, count, rest)
-
-    i, done = loop(code, "item", n)
-    item = code.element(items, i, "ptr")
-    number, piece, new, _ = _kinds_of_key(code, item)
-    d, at = code.let(f"load i64, ptr {source}"), code.let(f"load i64, ptr {into}")
-    code.branch(number, "number", "no.number")
-    code.label("number")
-    index = dimension(code, integer(code, item, overflow), code.element(lengths, d, "i64"))
-    _advance(code, skip, code.let(f"mul i64 {index}, {code.element(steps, d, 'i64')}"))
-    _advance(code, source, "1")
-    code.do("br label %placed")
-    code.label("no.number")
-    code.branch(piece, "piece", "no.piece")
-    code.label("piece")
-    length, own = code.element(lengths, d, "i64"), code.element(steps, d, "i64")
-    begin = _bound(code, code.field(item, pyabi.START, "ptr"), "0", length, bound, overflow)
-    end = _bound(code, code.field(item, pyabi.STOP, "ptr"), length, length, bound, overflow)
-    step = _bound(code, code.field(item, pyabi.STEP, "ptr"), "1", None, bound, overflow)
-    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {step}, 1')}, {1 << 31}"))
-    # None of them is none of numpy's views that know where they are.
-    code.require(code.let(f"icmp slt i64 {begin}, {end}"))
-    reached = code.let(f"sub i64 {code.let(f'sub i64 {end}, {begin}')}, 1")
-    rounds = code.let(f"udiv i64 {reached}, {step}")
-    put(code, shape, at, code.let(f"add i64 {rounds}, 1"))
-    put(code, strides, at, code.let(f"mul i64 {own}, {step}"))
-    _advance(code, skip, code.let(f"mul i64 {begin}, {own}"))
-    for count in (source, into):
-        _advance(code, count, "1")
-    code.do("br label %placed")
-    code.label("no.piece")
-    code.branch(new, "new", "open")
-    code.label("new")
-    put(code, shape, at, "1")
-    code.branch(code.let(f"icmp slt i64 {d}, {ndim}"), "inside", "last")
-    code.label("inside")
-    around = code.let(f"mul i64 {code.element(lengths, d, 'i64')}, {code.element(steps, d, 'i64')}")
-    code.do("br label %known")
-    code.label("last")
-    own_size = code.field(code.field(array, pyabi.DTYPE, "ptr"), pyabi.ITEM_SIZE, "i64")
-    code.do("br label %known")
-    code.label("known")
-    code.do(f"%step = phi i64 [{around}, %inside], [{own_size}, %last]")
-    put(code, strides, at, "%step")
-    _advance(code, into, "1")
-    code.do("br label %placed")
-    code.label("open")
-    keep_rest()
-    code.do("br label %placed")
-    code.label("placed")
-    done()
-    code.branch(code.let(f"icmp eq i64 {code.let(f'load i64, ptr {dots}')}, 0"), "behind", "whole")
-    code.label("behind")
-    keep_rest()
-    code.do("br label %whole")
-    code.label("whole")
-    data = code.let(f"getelementptr i8, ptr {code.field(array, pyabi.DATA, 'ptr')}, i64 {code.let(f'load i64, ptr {skip}')}")
-    _return_view(code, array, code.let(f"load i64, ptr {into}"), shape, strides, data, _writeable(code, array))
-    module.functions.append(code.text())
+                 code.let(f"mul i64 {self.rest}, 8"))
+        for count in (self.source, self.into):
+            _advance(code, count, self.rest)
 
 
 def _kinds_of_key(code: Code, item: str) -> tuple[str, str, str, str]:

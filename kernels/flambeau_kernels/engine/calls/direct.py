@@ -571,6 +571,21 @@ try:
   %j = phi i64 [0, %entry], [%jnext, %next]
   %any = icmp slt i64 %j, %count
   br i1 %any, label %look, label %refuse
+{_TAKE_ARGUMENTS}all:
+{at("least", "%e", LEAST)}{at("kernel", "%e", KERNEL)}
+  %has.kernel = icmp ne i64 %kernel, 0
+  %in.one = and i1 %plain, %has.kernel
+  br i1 %in.one, label %one.row, label %rows
+{_answer_in_one_row(in_place)}{_answer_in_rows(in_place)}refuse:
+  %none = call ptr @none(ptr %table)
+  ret ptr %none
+}}
+"""
+
+
+# Lines that go on to the next entry unless its kinds are those of the arguments, whose addresses go to ``%pointers``. ``%whole`` is the
+# first array, ``%plain`` whether all are contiguous and of its shape.
+_TAKE_ARGUMENTS = f"""\
 look:
   %j.away = mul i64 %j, {ENTRY}
   %e = getelementptr i64, ptr %entries, i64 %j.away
@@ -643,11 +658,12 @@ taken:
 next:
   %jnext = add i64 %j, 1
   br label %try, !llvm.loop !0
-all:
-{at("least", "%e", LEAST)}{at("kernel", "%e", KERNEL)}
-  %has.kernel = icmp ne i64 %kernel, 0
-  %in.one = and i1 %plain, %has.kernel
-  br i1 %in.one, label %one.row, label %rows
+"""
+
+
+def _answer_in_one_row(in_place: bool) -> str:
+    """Lines that answer for contiguous operands of one shape."""
+    return f"""\
 one.row:
   %n = call i64 @count(ptr %whole)
   %enough = icmp sge i64 %n, %least
@@ -660,6 +676,12 @@ finish:
   store ptr %made.data, ptr %last
   call void @run(ptr %head, ptr %e, ptr %pointers, i64 %n)
   ret ptr %made
+"""
+
+
+def _answer_in_rows(in_place: bool) -> str:
+    """Lines that answer for operands that are laid out first, see `direct_layout`."""
+    return f"""\
 rows:
 {at("layout", "%head", LAYOUT, "ptr")}{at("execute", "%head", EXECUTE, "ptr")}
   %rows.known = icmp ne ptr %layout, null
@@ -693,10 +715,6 @@ rows.held:
   br label %rows.done
 rows.done:
   ret ptr %rows.made
-refuse:
-  %none = call ptr @none(ptr %table)
-  ret ptr %none
-}}
 """
 
 

@@ -71,35 +71,15 @@ def _text() -> str:
     code.do(f"call void {code.slot('incref')}(ptr {likely})")
     code.branch(code.let(f"icmp eq ptr {code.field(look, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "several", "single")
     code.label("single")
-    pending = code.let(f"call ptr {code.slot('new_tuple')}(i64 3)")
-    code.return_null_if_null(pending, likely)
-    for k, value in enumerate((recorder, number, look)):
-        code.hold(code.let(f"getelementptr i8, ptr {pending}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
-    made = code.let(f"call ptr {code.slot('new_object')}(ptr {cls}, i64 0)")
-    code.return_null_if_null(made, pending)
-    code.do(f"store ptr {pending}, ptr {code.place(made, 'grad')}")
+    made = _new_pending(code, recorder, number, look, cls, likely)
     reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
     code.return_null_if_null(reference, made)
-    items = code.field(path, pyabi.LIST_ITEMS, "ptr")
-    code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), "still", "moved")
-    code.label("moved")
-    for item in (reference, made, likely):
-        code.do(f"call void {code.slot('decref')}(ptr {item})")
-    code.do("br label %refuse")
-    code.label("still")
-    status = code.let(f"call i32 {code.slot('append')}(ptr {code.element(items, PATH.index('made'), 'ptr')}, ptr {reference})")
-    code.do(f"call void {code.slot('decref')}(ptr {reference})")
-    code.branch(code.let(f"icmp eq i32 {status}, 0"), "listed", "unlisted")
-    code.label("unlisted")
-    for item in (made, likely):
-        code.do(f"call void {code.slot('decref')}(ptr {item})")
-    code.do("ret ptr null")
-    code.label("listed")
-    record = code.let(f"ptrtoint ptr {code.slot('record')} to i64")
-    code.do(f"call void @take(ptr %table, ptr {given}, ptr {pattern}, i64 {count}, ptr {inputs}, ptr {counts}, i64 {record})")
-    code.hold(items, onward)
-    for item in (node, likely):
-        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    items = _path_if_still_at(code, path, node, "", reference, made, likely)
+    listed = code.element(items, PATH.index("made"), "ptr")
+    status = code.let(f"call i32 {code.slot('append')}(ptr {listed}, ptr {reference})")
+    _require_listed(code, status, "", reference, made, likely)
+    _move_on(code, items, given, pattern, count, inputs, counts, onward)
+    _let_go(code, node, likely)
     code.do(f"ret ptr {made}")
 
     code.label("several")
@@ -107,32 +87,62 @@ def _text() -> str:
     code.return_null_if_null(references, likely)
     together = code.let(f"call ptr @pend(ptr %table, ptr {recorder}, ptr {number}, ptr {look}, ptr {cls}, ptr {references})")
     code.return_null_if_null(together, references, likely)
-    items = code.field(path, pyabi.LIST_ITEMS, "ptr")
-    code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), "all.still", "all.moved")
-    code.label("all.moved")
-    for item in (together, references, likely):
-        code.do(f"call void {code.slot('decref')}(ptr {item})")
-    code.do("br label %refuse")
-    code.label("all.still")
+    items = _path_if_still_at(code, path, node, "all.", together, references, likely)
     listed = code.element(items, PATH.index("made"), "ptr")
     length = code.field(listed, pyabi.LENGTH, "i64")
     status = code.let(f"call i32 {code.slot('set_items')}(ptr {listed}, i64 {length}, i64 {length}, ptr {references})")
-    code.do(f"call void {code.slot('decref')}(ptr {references})")
-    code.branch(code.let(f"icmp eq i32 {status}, 0"), "all.listed", "all.unlisted")
-    code.label("all.unlisted")
-    for item in (together, likely):
+    _require_listed(code, status, "all.", references, together, likely)
+    _move_on(code, items, given, pattern, count, inputs, counts, onward)
+    _let_go(code, node)
+    answer = code.let(f"call ptr {code.slot('call')}(ptr {kind}, ptr {together})")
+    _let_go(code, together, likely)
+    code.do(f"ret ptr {answer}")
+    return "".join([fastcall._none(), _same(), _looks(), _is_in(), _take(), _pend(), code.text()])
+
+
+def _new_pending(code: ObjectCode, recorder: str, number: str, look: str, cls: str, *undo: str) -> str:
+    """A new pending result. Where there is none the references `undo` are given back."""
+    pending = code.let(f"call ptr {code.slot('new_tuple')}(i64 3)")
+    code.return_null_if_null(pending, *undo)
+    for k, value in enumerate((recorder, number, look)):
+        code.hold(code.let(f"getelementptr i8, ptr {pending}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
+    made = code.let(f"call ptr {code.slot('new_object')}(ptr {cls}, i64 0)")
+    code.return_null_if_null(made, pending, *undo)
+    code.do(f"store ptr {pending}, ptr {code.place(made, 'grad')}")
+    return made
+
+
+def _let_go(code: ObjectCode, *references: str) -> None:
+    for item in references:
         code.do(f"call void {code.slot('decref')}(ptr {item})")
+
+
+def _path_if_still_at(code: ObjectCode, path: str, node: str, prefix: str, *undo: str) -> str:
+    """The items of `path` if it is at `node`; else the references `undo` are given back and the call is refused."""
+    items = code.field(path, pyabi.LIST_ITEMS, "ptr")
+    code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), f"{prefix}still", f"{prefix}moved")
+    code.label(f"{prefix}moved")
+    _let_go(code, *undo)
+    code.do("br label %refuse")
+    code.label(f"{prefix}still")
+    return items
+
+
+def _require_listed(code: ObjectCode, status: str, prefix: str, listed: str, *undo: str) -> None:
+    """Give back `listed`, which the path's list holds now; after an error, which `status` says, the references `undo` as well."""
+    _let_go(code, listed)
+    code.branch(code.let(f"icmp eq i32 {status}, 0"), f"{prefix}listed", f"{prefix}unlisted")
+    code.label(f"{prefix}unlisted")
+    _let_go(code, *undo)
     code.do("ret ptr null")
-    code.label("all.listed")
+    code.label(f"{prefix}listed")
+
+
+def _move_on(code: ObjectCode, items: str, given: str, pattern: str, count: str, inputs: str, counts: str, onward: str) -> None:
+    """List the arguments that are new inputs, and let the path's node be `onward`."""
     record = code.let(f"ptrtoint ptr {code.slot('record')} to i64")
     code.do(f"call void @take(ptr %table, ptr {given}, ptr {pattern}, i64 {count}, ptr {inputs}, ptr {counts}, i64 {record})")
     code.hold(items, onward)
-    code.do(f"call void {code.slot('decref')}(ptr {node})")
-    answer = code.let(f"call ptr {code.slot('call')}(ptr {kind}, ptr {together})")
-    for item in (together, likely):
-        code.do(f"call void {code.slot('decref')}(ptr {item})")
-    code.do(f"ret ptr {answer}")
-    return "".join([fastcall._none(), _same(), _looks(), _is_in(), _take(), _pend(), code.text()])
 
 
 def _compare(
@@ -140,24 +150,7 @@ def _compare(
 ) -> None:
     """Refuse unless each of the `count` items of `given` is what `pattern` says. `fresh` is room for the number of inputs with new ones."""
     code.do(f"store i64 {code.field(inputs, pyabi.LENGTH, 'i64')}, ptr {fresh}")
-    start = code.fresh("start")
-    code.do(f"br label %{start}")
-    code.label(start)
-    code.do("br label %argument")
-    code.label("argument")
-    code.do(f"%k = phi i64 [0, %{start}], [%k.next, %same]", f"%k.more = icmp slt i64 %k, {count}")
-    code.branch("%k.more", "look", "compared")
-    code.label("look")
-    items = place_in(code, given, pyabi.TUPLE_ITEMS)
-    argument = code.element(items, "%k", "ptr")
-    pair = code.let("mul i64 %k, 2")
-    kind = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), pair, "ptr")
-    reference = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), code.let(f"add i64 {pair}, 1"), "ptr")
-    code.do("%k.next = add i64 %k, 1")
-    code.branch(code.is_slot(kind, "None"), "constant", "tensor")
-    code.label("constant")
-    code.branch(code.let(f"call i1 @equal(ptr %table, ptr {argument}, ptr {reference})"), "same", "refuse")
-    code.label("tensor")
+    items, argument, kind, reference = _begin_argument(code, given, pattern, count)
     code.branch(code.is_slot(kind, "True"), "pending", "input")
     code.label("pending")
     code.require(code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {cls}"))
@@ -198,13 +191,11 @@ def _compare(
     code.label("compared")
 
 
-def _alike() -> str:
-    code = ObjectCode("ptr @fb_alike(ptr %self, ptr %args, i64 %nargs)")
-    pattern, given = code.start(2)
-    for item in (pattern, given):
-        require_type(code, item, "tuple")
-    count = code.field(given, pyabi.LENGTH, "i64")
-    code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
+def _begin_argument(code: ObjectCode, given: str, pattern: str, count: str) -> tuple[str, str, str, str]:
+    """Begin a loop that compares each of the `count` items of `given` with `pattern`: constants here, tensors by what follows.
+
+    What is right goes to the label ``same``. Returns: where the items are, and of one: itself, its kind and what the pattern says of it.
+    """
     start = code.fresh("start")
     code.do(f"br label %{start}")
     code.label(start)
@@ -213,7 +204,8 @@ def _alike() -> str:
     code.do(f"%k = phi i64 [0, %{start}], [%k.next, %same]", f"%k.more = icmp slt i64 %k, {count}")
     code.branch("%k.more", "look", "compared")
     code.label("look")
-    argument = code.element(place_in(code, given, pyabi.TUPLE_ITEMS), "%k", "ptr")
+    items = place_in(code, given, pyabi.TUPLE_ITEMS)
+    argument = code.element(items, "%k", "ptr")
     pair = code.let("mul i64 %k, 2")
     kind = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), pair, "ptr")
     reference = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), code.let(f"add i64 {pair}, 1"), "ptr")
@@ -222,6 +214,17 @@ def _alike() -> str:
     code.label("constant")
     code.branch(code.let(f"call i1 @equal(ptr %table, ptr {argument}, ptr {reference})"), "same", "refuse")
     code.label("tensor")
+    return items, argument, kind, reference
+
+
+def _alike() -> str:
+    code = ObjectCode("ptr @fb_alike(ptr %self, ptr %args, i64 %nargs)")
+    pattern, given = code.start(2)
+    for item in (pattern, given):
+        require_type(code, item, "tuple")
+    count = code.field(given, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
+    _, argument, kind, _ = _begin_argument(code, given, pattern, count)
     code.require(code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {code.slot('class')}"))
     array, node = (code.let(f"load ptr, ptr {code.place(argument, name)}") for name in ("array", "node"))
     for item in (array, node):
@@ -345,13 +348,7 @@ def _pend() -> str:
     code.branch("%i.more", "each", "done")
     code.label("each")
     number, look = (code.element(place_in(code, x, pyabi.TUPLE_ITEMS), "%i", "ptr") for x in ("%numbers", "%looks"))
-    pending = code.let(f"call ptr {code.slot('new_tuple')}(i64 3)")
-    code.return_null_if_null(pending, together)
-    for k, value in enumerate(("%recorder", number, look)):
-        code.hold(code.let(f"getelementptr i8, ptr {pending}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
-    made = code.let(f"call ptr {code.slot('new_object')}(ptr %cls, i64 0)")
-    code.return_null_if_null(made, pending, together)
-    code.do(f"store ptr {pending}, ptr {code.place(made, 'grad')}")
+    made = _new_pending(code, "%recorder", number, look, "%cls", together)
     code.do(f"store ptr {made}, ptr {code.let(f'getelementptr ptr, ptr {place_in(code, together, pyabi.TUPLE_ITEMS)}, i64 %i')}")
     reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
     code.return_null_if_null(reference, together)

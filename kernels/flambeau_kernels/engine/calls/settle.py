@@ -50,8 +50,7 @@ def _text() -> str:
     code.require(code.let(f"icmp eq i64 {code.field(asked, pyabi.LENGTH, 'i64')}, {n}"))
     code.require(code.let(f"icmp eq i64 {code.field(counts, pyabi.LENGTH, 'i64')}, {m}"))
     code.require(code.let(f"icmp ule i64 {m}, {MOST}"))
-    slots = [code.let(f"ptrtoint ptr {code.slot(name)} to i64") for name in ("array", "record", "grad")]
-    array_at, record_at, grad_at = slots
+    array_at, record_at, grad_at = (code.let(f"ptrtoint ptr {code.slot(name)} to i64") for name in ("array", "record", "grad"))
     read, written = (code.field(x, pyabi.LIST_ITEMS, "ptr") for x in (inputs, counts))
     code.require(code.let(
         f"call i1 @unwritten(ptr %table, ptr {read}, ptr {written}, i64 {m}, ptr {arrays}, i64 {array_at}, i64 {record_at})"))
@@ -62,10 +61,8 @@ def _text() -> str:
 
     # Other threads may run while kernels do, and give inputs other arrays, and the garbage collector when objects are made: what is
     # needed is held.
-    for item in (ready, node, made, inputs, counts, root):
-        code.do(f"call void {code.slot('incref')}(ptr {item})")
-    code.do(f"call void @each(ptr {code.slot('incref')}, ptr {objects}, i64 {count})",
-            f"call void @each(ptr {code.slot('incref')}, ptr {arrays}, i64 {m})")
+    needed = (ready, node, made, inputs, counts, root)
+    _count_references(code, "incref", needed, (objects, count), (arrays, m))
     found = code.let(f"call ptr {code.slot('vectorcall')}(ptr {run}, ptr {arrays}, i64 {m}, ptr null)")
     code.branch(code.let(f"icmp eq ptr {found}, null"), "failed", "ran")
     code.label("ran")
@@ -77,13 +74,7 @@ def _text() -> str:
     code.branch(code.let(f"icmp eq i64 {kept}, {count}"), "look", "no.records")
     code.label("look")
     now = code.field(path, pyabi.LIST_ITEMS, "ptr")
-    stays = code.let(f"icmp eq ptr {code.element(now, PATH.index('node'), 'ptr')}, {node}")
-    as_many = code.let(f"icmp eq i64 {code.field(made, pyabi.LENGTH, 'i64')}, {n}")
-    own = code.let(f"icmp eq ptr {code.element(now, PATH.index('made'), 'ptr')}, {made}")
-    still = code.let(f"call i1 @are_of(ptr {objects}, i64 {count}, ptr {cls})")
-    both = code.let(f"and i1 {code.let(f'and i1 {stays}, {as_many}')}, {code.let(f'and i1 {own}, {still}')}")
-    code.branch(both, "begin.anew", "no.records")
-
+    code.branch(_is_as_before(code, now, node, made, n, objects, count, cls), "begin.anew", "no.records")
     code.label("begin.anew")
     code.hold(code.let(f"getelementptr ptr, ptr {now}, i64 {PATH.index('node')}"), root)
     code.do(f"call void {code.slot('decref')}(ptr {node})")
@@ -111,15 +102,29 @@ def _text() -> str:
     code.label("drop")
     answer = code.let(f"phi ptr [{what}, %drop.found], [null, %failed]")
     error = code.let(f"phi i1 [{wrong}, %drop.found], [true, %failed]")
-    code.do(f"call void @each(ptr {code.slot('decref')}, ptr {objects}, i64 {count})",
-            f"call void @each(ptr {code.slot('decref')}, ptr {arrays}, i64 {m})")
-    for item in (ready, node, made, inputs, counts, root):
-        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    _count_references(code, "decref", needed, (objects, count), (arrays, m))
     done = code.let(f"icmp ne ptr {answer}, null")
     code.branch(code.let(f"or i1 {done}, {error}"), "answer", "refuse")
     code.label("answer")
     code.do(f"ret ptr {answer}")
     return "".join([fastcall._none(), _unwritten(), _pending(), _each(), _new_records(), _are_of(), _become(), code.text()])
+
+
+def _is_as_before(code: ObjectCode, path: str, node: str, made: str, n: str, objects: str, count: str, cls: str) -> str:
+    """Whether the items `path` still have the node and the `n` results made that they had, and all objects are pending."""
+    stays = code.let(f"icmp eq ptr {code.element(path, PATH.index('node'), 'ptr')}, {node}")
+    as_many = code.let(f"icmp eq i64 {code.field(made, pyabi.LENGTH, 'i64')}, {n}")
+    own = code.let(f"icmp eq ptr {code.element(path, PATH.index('made'), 'ptr')}, {made}")
+    still = code.let(f"call i1 @are_of(ptr {objects}, i64 {count}, ptr {cls})")
+    return code.let(f"and i1 {code.let(f'and i1 {stays}, {as_many}')}, {code.let(f'and i1 {own}, {still}')}")
+
+
+def _count_references(code: ObjectCode, how: str, items: tuple[str, ...], *lists: tuple[str, str]) -> None:
+    """Hold or let go of objects, and of those in memory of which each list names a place and a number; `how` is a slot."""
+    for item in items:
+        code.do(f"call void {code.slot(how)}(ptr {item})")
+    for place, number in lists:
+        code.do(f"call void @each(ptr {code.slot(how)}, ptr {place}, i64 {number})")
 
 
 def _unwritten() -> str:
