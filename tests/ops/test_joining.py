@@ -197,3 +197,34 @@ def test_an_empty_vector_that_cat_skips_counts_for_the_dtype(first: tuple[int, .
     assert tuple(made.shape) == first
     assert fb.cat([fb.zeros(0), fb.ones(first, dtype=fb.int32)]).dtype is fb.float32
     assert fb.cat([fb.zeros(0, dtype=fb.int32), fb.ones(first)]).dtype is fb.float32
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.uint8, fb.bfloat16], ids=str)
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+@pytest.mark.parametrize("channels", [3, 8, 17, 70, 600])
+def test_cat_of_images_with_channels_last_keeps_them_there(channels, dim, dtype):
+    height = max(2, 6000 // channels // 60)
+    parts = [fb.randint(0, 100, (2, channels, height, 30)).to(dtype).contiguous(memory_format=fb.channels_last) for _ in range(3)]
+    parts[1] = parts[1][:, :, :-1] if dim == 2 else parts[1]
+    made = fb.cat(parts, dim)
+
+    assert made.stride() == fb.empty(made.shape, memory_format=fb.channels_last).stride()
+    assert fb.equal(made, fb.cat([p.contiguous() for p in parts], dim))
+    assert fb.equal(fb.cat([parts[0], parts[2].contiguous()], dim), fb.cat([parts[0].contiguous(), parts[2].contiguous()], dim))
+
+
+@pytest.mark.parametrize("widths", [(2, 2), (1, 5), (4, 30, 6), (16, 16), (9, 64), (100, 3), (600, 5)])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.bfloat16, fb.uint8], ids=str)
+def test_cat_of_rows_of_any_length(widths, dtype):
+    parts = [fb.randint(0, 100, (33_000, w)).to(dtype) for w in widths]
+
+    np.testing.assert_array_equal(fb.cat(parts, 1).float().numpy(), np.concatenate([p.float().numpy() for p in parts], 1))
+
+
+def test_gradients_of_cat_of_images_are_their_parts():
+    parts = [fb.randn(2, c, 40, 30).contiguous(memory_format=fb.channels_last).requires_grad_() for c in (20, 30)]
+    weights = fb.randn(2, 50, 40, 30)
+    (fb.cat(parts, 1) * weights).sum().backward()
+
+    assert fb.equal(parts[0].grad, weights[:, :20])
+    assert fb.equal(parts[1].grad, weights[:, 20:])

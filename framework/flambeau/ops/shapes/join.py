@@ -42,6 +42,7 @@ GRAD = _state.GRAD
 _state.share(globals(), "GRAD")                               # keeps it as it is there
 _new, _next_seq, _local = object.__new__, _state.next_seq, _state.local
 _LARGE, _SEVERAL = 1 << 15, 1 << 9  # elements of an array from which joining a few, and many, of them repays a plan
+_LARGE_IMAGES = 1 << 12  # the same of images with channels last, whose rows numpy copies one by one
 _MOST_BYTES = 1 << 18  # of a stack, below which numpy is as quick
 
 
@@ -132,7 +133,8 @@ def _joined_arrays(arrays, dim):
     if made is not None:
         return made
     if first.ndim > 3 and not first.flags.c_contiguous and is_ordered_last(first):
-        return None                                   # perhaps channels last
+        # Channels are last, and those of the result if they are in all.
+        return _joined_images(arrays, dim) if first.size >= _LARGE_IMAGES and all(map(is_ordered_last, arrays)) else None
     made = _concatenate(arrays, dim)
     if not made.flags.c_contiguous:                   # in the order of the arguments' memory, where it should be row-major
         made = np.ascontiguousarray(made)
@@ -174,7 +176,21 @@ def _joined(arrays: Any, dim: int) -> Any:
         made = _joined_at_once(arrays, dim) if arrays[0].size >= _LARGE else None
         if made is not None:
             return made
+    elif arrays[0].size >= _LARGE_IMAGES:
+        made = _joined_images(arrays, dim)
+        if made is not None:
+            return made
     return np.concatenate(arrays, dim)                # in the order of their memory; `cat.memory` has the last word
+
+
+def _joined_images(arrays: Any, dim: int) -> Any:
+    """`_joined_at_once` of images or volumes with channels last, which those of the result are too."""
+    ndim = arrays[0].ndim
+    if not -ndim <= dim < ndim:
+        return None
+    last, first = (0, *range(2, ndim), 1), (0, ndim - 1, *range(1, ndim - 1))
+    made = _joined_at_once([a.transpose(last) for a in arrays], last.index(dim % ndim))
+    return None if made is None else made.transpose(first)
 
 
 def _joined_at_once(arrays: Any, dim: int) -> Any:
