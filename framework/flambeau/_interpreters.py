@@ -95,6 +95,14 @@ class Interpreter:
     def settle(self) -> None:
         """Do what was put off; see `_state.settle`."""
 
+    def settle_draws(self) -> None:
+        """Do what was put off and draws random numbers; see `_state.settle_draws`."""
+        self.settle()
+
+    def settle_write(self, target: Any) -> None:
+        """Do what was put off and reads the memory of `target`; see `_state.settle_write`."""
+        self.settle()
+
     def note_python(self) -> None:
         """Python does more than call operations; see `_state.note_python`."""
 

@@ -212,6 +212,20 @@ def settle() -> None:
             interpreter.settle()
 
 
+def settle_draws() -> None:
+    """Let this thread's interpreters do what they have put off and draws random numbers, or may: numbers are about to be drawn."""
+    if IN_FORCE:
+        for interpreter in local.calls.interpreters:
+            interpreter.settle_draws()
+
+
+def settle_write(target: Any) -> None:
+    """Let this thread's interpreters do what they have put off and reads the memory of the tensor `target`, which is about to be filled."""
+    if IN_FORCE:
+        for interpreter in local.calls.interpreters:
+            interpreter.settle_write(target)
+
+
 def note_python() -> None:
     """Tell this thread's interpreters of what no operation shows: Python reads a value that is there, runs a hook, writes a file."""
     for interpreter in local.calls.interpreters:

@@ -172,7 +172,7 @@ def thread_safe_generator() -> None:
 
 def stream_of(generator: Generator | None) -> Any:
     """The number stream behind `generator`, the default one for None."""
-    _state.settle()
+    _state.settle_draws()
     if generator is None:
         return default_generator._stream
     if not isinstance(generator, Generator):

@@ -244,6 +244,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return CPU if type(self._array) is ndarray else device_of(self._array)
 
     @property
+    def _looks(self) -> Tensor:
+        """Itself; of a result that is not computed yet a tensor that looks as it does, whose elements are not to be read."""
+        return self
+
+    @property
     def layout(self) -> layout:
         """How elements are arranged: `strided`, or the layout of a sparse tensor."""
         a = self._array

@@ -42,6 +42,7 @@ from ..ops import _dispatch
 from ..ops._derive import is_loaded_later
 from ..tensor import Tensor, wrap
 from . import _explain
+from ._background import stand_in
 from ._handlers import would_be_caught
 
 _local = _state.local
@@ -280,6 +281,7 @@ def _complete() -> None:
         setattr(Deferred, name, made)
     for name in _SLOTS:
         setattr(Deferred, name, _slot(name))
+    Deferred._looks = property(lambda self: wrap(stand_in(_pending(self)[2])))  # type: ignore[assignment, method-assign]
     Deferred.__len__ = lambda self: len(_pending(self)[2])  # type: ignore[method-assign]
     _dispatch.take_for_plain(Deferred)
 
@@ -441,7 +443,7 @@ class Recorder(Interpreter):
                 if not self.records_all and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
                     self.passed += 1
                     return NotImplemented             # it reads tensors that are there, and writes to none
-            elif kind == "composite" and _is_elementwise(op, args):
+            elif kind == "composite" and (self._draws_apart(op) or _is_elementwise(op, args)):
                 self.passed += 1
                 self.apart += 1
                 return NOTED                          # its parts come here in turn
@@ -450,7 +452,8 @@ class Recorder(Interpreter):
             if found is not NotImplemented:
                 return found
         self.passed += 1
-        self.flush(op.public_name)
+        if out is None or not self._is_beside(out, args):
+            self.flush(op.public_name)
         # Compositions run as they do without a recorder.
         if inplace:
             return op.enter_inplace(*args)
@@ -458,6 +461,29 @@ class Recorder(Interpreter):
 
     def settle(self) -> None:
         self.flush("memory or random numbers were used by something else than an operation")
+
+    def settle_draws(self) -> None:
+        if self.records_all:                          # else nothing that draws is put off
+            self.settle()
+
+    def settle_write(self, target: Tensor) -> None:
+        if not self._is_beside(target, ()):
+            self.settle()
+
+    def _is_beside(self, target: Any, args: tuple[Any, ...]) -> bool:
+        """Whether an operation on what is there may write to the tensor `target` at once: nothing that is pending reads its memory."""
+        if self.records_all or target.__class__ is not Tensor and target.__class__ is not Parameter or _is_pending(args):
+            return False
+        if self._is_ordered() and (target._node is not None or _has_history(args)):
+            return False
+        array = target._array
+        if array.__class__ is not ndarray:
+            return False
+        return not any(x._storage is target._storage or np.may_share_memory(x._array, array) for x in self.inputs)
+
+    def _draws_apart(self, op: Any) -> bool:
+        """Whether `op` is made of a draw, which needs no values, and operations that join chains, as dropout is."""
+        return op.random and op.elements == "mapped" and not self.records_all
 
     def note_python(self) -> None:
         self.is_full_story = False

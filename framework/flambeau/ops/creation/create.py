@@ -287,6 +287,7 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
         return input._shaped_alike(lambda x: like_tensor(make, x, d, place, requires_grad, memory_format, layout))
     if not isinstance(input, Tensor):
         raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    input = input._looks
     if isinstance(input._array, KindArray) and layout in (None, input.layout):
         if make is not np.zeros and make is not _empty_filled:
             raise NotImplementedError(f"not built for {input._array.shown}: only zeros are; make a dense tensor like {input._array.dense}")

@@ -24,6 +24,7 @@ _state.share(globals(), "IN_FORCE")  # keeps it as it is there
 def _new_method(fn: Any, name: str, make: Any) -> Any:
     @names_by("unnamed")
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+        self = self._looks
         if device is None and not options and make is not None and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
             made = _quickly(make, size, dtype, self._array.dtype)
             if made is not None:
@@ -48,6 +49,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 @names_by("unnamed")
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
+    self = self._looks
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
         if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:

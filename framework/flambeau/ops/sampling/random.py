@@ -109,7 +109,7 @@ def _default_generator() -> Any:
 
 def _stream(generator: Any) -> Any:
     if IN_FORCE:
-        _state.settle()                               # what draws too and was put off comes first
+        _state.settle_draws()                         # what draws too and was put off comes first
     return _default_generator()._stream if generator is None else _streams()(generator)
 
 
@@ -127,6 +127,8 @@ def fill_in_place(self: Tensor, name: str, draw: Any, shaped: bool = False) -> T
     Args:
         shaped: whether `draw` fills arrays of the shape of `self` alone, as it reads others of that shape.
     """
+    if IN_FORCE:
+        _state.settle_write(self)
     if _is_free(self):
         draw(self._array)
         bump(self)
