@@ -25,8 +25,9 @@ PLACED = False
 MARKING = False
 MARKED = False
 # One object, another one whenever a thread has changed what decides, beside its arguments, what an operation gives: whether gradients are
-# recorded, inference mode, hooks of saved tensors, the default dtype. It is kept while `INTERPRETED`.
+# recorded, inference mode, hooks of saved tensors, the default dtype, `WAYS`. It is kept while `INTERPRETED`.
 AMBIENT: list[object] = [object()]
+WAYS: list[Any] = [None]  # which ways of computing attention the process allows, something that can be compared
 NO_OPS: Any = frozenset()
 NAMESAKES: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that are the package under another name, and have its functions too
 PASSED: Any = NO_OPS
@@ -256,6 +257,12 @@ def note_ambient() -> None:
     """Note that something has changed that `AMBIENT` stands for."""
     if INTERPRETED:
         AMBIENT[0] = object()
+
+
+def set_ways(ways: Any) -> None:
+    """Set what `WAYS` has."""
+    WAYS[0] = ways
+    note_ambient()
 
 
 def set_grad(mode: bool) -> bool:

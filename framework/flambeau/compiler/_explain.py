@@ -174,6 +174,9 @@ def operations_of(path: list[Any]) -> list[str]:
     for step in path:
         made = ", ".join([f"t{step.first + i}" for i in range(len(step.results))])
         given = ", ".join([_argument(ref) for ref in step.refs])
+        if step.stores:
+            lines.append(f"{step.op.qualified}_({given})  # writes to {_argument(step.refs[0])}")
+            continue
         lines.append(f"{made} = {step.op.qualified}({given})  # {', '.join([looks_of(result) for result in step.results])}")
     return lines
 

@@ -249,8 +249,8 @@ class Program:
 
     @functools.cached_property
     def _records(self) -> bool:
-        """Whether some result has a history, or there is none."""
-        return not self.wanted or any(result.requires_grad for step in self.steps for result in step.results)
+        """Whether some result has a history, or there is none, or memory is written to."""
+        return not self.wanted or any(step.stores or any(result.requires_grad for result in step.results) for step in self.steps)
 
     @property
     def bytes_at_most(self) -> int:
@@ -277,6 +277,9 @@ class Program:
                 else:
                     results = part.run(operands)
                 operands = None
+            elif part.stores:
+                part.op.enter_inplace(*[decoded(ref, values, inputs) for ref in part.refs])
+                results = ()
             else:
                 results = part.op.enter(*[decoded(ref, values, inputs) for ref in part.refs])
                 if part.several is None:
@@ -296,7 +299,7 @@ def _needed(steps: list[Step], wanted: frozenset[int], may_fail: bool) -> list[S
     asked, kept = set(wanted), []
     for step in reversed(steps):
         is_due = may_fail and step.op.kind not in ("elementwise", "view")
-        if is_due or any(step.first + i in asked for i in range(len(step.results))):
+        if is_due or step.stores or any(step.first + i in asked for i in range(len(step.results))):
             kept.append(step)
             asked.update(read_by(step.refs))
     return kept[::-1]
@@ -309,12 +312,29 @@ def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
         for value in read_by(step.refs):
             readers[value] = readers.get(value, 0) + 1
     parts: list[Any] = []
-    for item in _products.joined(_rows.joined(_grouped(steps, wanted), wanted), wanted):
-        if isinstance(item, list):
-            parts.extend([_chain(item, readers, wanted)] if len(item) > 1 else item)
-        else:
-            parts.append(item)
+    for run in _between_stores(steps):
+        if run[0].stores:
+            parts += run
+            continue
+        own = {step.first for step in run}
+        read_elsewhere = {value for step in steps if step.first not in own or step.stores for value in read_by(step.refs)}
+        asked = wanted | read_elsewhere
+        for item in _products.joined(_rows.joined(_grouped(run, asked), asked), asked):
+            if isinstance(item, list):
+                parts.extend([_chain(item, readers, asked)] if len(item) > 1 else item)
+            else:
+                parts.append(item)
     return parts
+
+
+def _between_stores(steps: list[Step]) -> list[list[Step]]:
+    """`steps` divided into those that write to memory, each alone, and what lies between them: nothing moves from before one behind it."""
+    runs: list[list[Step]] = []
+    for step in steps:
+        if not runs or step.stores or runs[-1][0].stores:
+            runs.append([])
+        runs[-1].append(step)
+    return runs
 
 
 def _grouped(steps: list[Step], wanted: frozenset[int]) -> list[Any]:

@@ -40,6 +40,8 @@ from ..dtypes import dtype
 from ..nn.parameter import Parameter
 from ..ops import _dispatch
 from ..ops._derive import is_loaded_later
+from ..ops._spec import OPS
+from ..ops.creation._options import scalar_of_dtype
 from ..tensor import Tensor, wrap
 from . import _explain
 from ._background import stand_in
@@ -51,6 +53,7 @@ _ref = weakref.ref
 _PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
 _set_array, _set_node, _set_storage, _set_view_of, _set_pending = (slot.__set__ for slot in _SLOTS.values())
+_get_view_of = _SLOTS["_view_of"].__get__
 _IDENTIFIED = _PLAIN | {float, slice}                 # constants that are what they were as long as they are the same object
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
@@ -65,11 +68,13 @@ class Step:
 
     `refs` are its arguments: ints for tensors, the value of that number or, below zero, input ``-1 - ref``; other arguments are in
     a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `metas` its results on the meta device.
-    A step whose `same` is a ref returned that operand. `node` is what `flambeau_kernels.engine.calls.follow` calls a node, and the step.
+    A step whose `same` is a ref returned that operand. One that `stores` writes to its first operand, and has no results. `node` is
+    what `flambeau_kernels.engine.calls.follow` calls a node, and the step.
     """
 
     __slots__ = (
-        "op", "refs", "looks", "parent", "first", "results", "several", "same", "after", "programs", "where", "node", "numbered", "ambient",
+        "op", "refs", "looks", "parent", "first", "results", "several", "same", "stores", "after", "programs", "where", "node", "numbered",
+        "ambient",
     )  # fmt: skip
 
     def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
@@ -79,6 +84,7 @@ class Step:
         self.numbered: tuple[tuple[int, Any], ...] = ()  # the numbers of results, and these
         self.several: Any = None
         self.same: int | None = None
+        self.stores = False
         self.after: dict[Any, Step | None] = {}       # None: an operation that is not recorded
         self.programs: dict[Any, Any] = {}            # by the values that are asked for
         self.where = tape.users_place()               # of the call that was recorded
@@ -263,6 +269,44 @@ class _Later:
         setattr(tensor, self.name, value)
 
 
+def _forget_base(self: Deferred, base: Any) -> None:
+    """Set the slot of what a tensor is a view of; that it is one of nothing need not be known before it is there."""
+    if base is None:
+        _set_view_of(self, None)
+    else:
+        settle(self)
+        self._view_of = base
+
+
+def _copy_into(self: Any, other: Any = None, non_blocking: bool = False, x2: Any = None) -> Any:
+    """`Tensor.copy_` of a Deferred: an operation like others where what is copied is an array of the host, and fits."""
+    plain = x2 is None and (non_blocking is False or non_blocking is True)
+    if plain and (other.__class__ is Deferred or _is_there(other) and other is not None) and _fits_in(other.shape, self.shape):
+        return _dispatch.call_inplace(_OVERWRITE(), (self, other), Tensor.copy_)  # type: ignore[attr-defined]
+    settle(self)
+    return self.copy_(other, non_blocking, x2)
+
+
+def _fill(self: Any, value: Any) -> Any:
+    """`Tensor.fill_` of a Deferred with a number, as an operation like others."""
+    look = _pending(self)[2]
+    if value.__class__ in (int, float, bool) and 0 not in look._array.strides:
+        kind = look.dtype.numpy
+        return _copy_into(self, wrap(np.full((), scalar_of_dtype(value, kind, look._array.size), kind)))
+    settle(self)
+    return self.fill_(value)
+
+
+def _fits_in(shape: Any, wanted: Any) -> bool:
+    """Whether `shape` broadcasts to `wanted`."""
+    return len(shape) <= len(wanted) and all(n in (1, m) for n, m in zip(reversed(shape), reversed(wanted), strict=False))
+
+
+@functools.cache
+def _OVERWRITE() -> Any:
+    return OPS["Tensor.overwrite"]
+
+
 def _complete() -> None:
     """Give `Deferred` all that Tensor has beside operations."""
     for name, attribute in list(Tensor.__dict__.items()):
@@ -281,6 +325,8 @@ def _complete() -> None:
         setattr(Deferred, name, made)
     for name in _SLOTS:
         setattr(Deferred, name, _slot(name))
+    Deferred._view_of = property(Deferred._view_of.fget, _forget_base)  # type: ignore[attr-defined, method-assign, assignment]
+    Deferred.copy_, Deferred.fill_, Deferred.zero_ = _copy_into, _fill, lambda self: _fill(self, 0)  # type: ignore[attr-defined]
     Deferred._looks = property(lambda self: wrap(stand_in(_pending(self)[2])))  # type: ignore[assignment, method-assign]
     Deferred.__len__ = lambda self: len(_pending(self)[2])  # type: ignore[method-assign]
     _dispatch.take_for_plain(Deferred)
@@ -289,13 +335,22 @@ def _complete() -> None:
 _complete()
 
 
+def _is_no_view(made: Any) -> bool:
+    """Whether a Deferred has been told that it is a view of nothing, though an operation makes it so."""
+    try:
+        return _get_view_of(made) is None
+    except AttributeError:
+        return False
+
+
 def become(made: Any, result: Tensor) -> None:
     """Make the Deferred `made` what `result` is, whose place it takes wherever the tape knows it."""
     _set_array(made, result._array)
     _set_node(made, result._node)
     storage = result._storage
     _set_storage(made, storage)
-    _set_view_of(made, getattr(result, "_view_of", None))
+    view_of = getattr(result, "_view_of", None)
+    _set_view_of(made, None if view_of is None or _is_no_view(made) else view_of)
     _set_pending(made, getattr(result, "_gradient", None))
     made.__class__ = Tensor
     views = storage[tape.VIEWS]
@@ -307,7 +362,7 @@ def become(made: Any, result: Tensor) -> None:
 
 def ambient_now() -> tuple[Any, ...]:
     """What decides, beside its arguments, what an operation gives."""
-    return (_local.recording.asked, _local.recording.inference, dtypes._default)
+    return (_local.recording.asked, _local.recording.inference, dtypes._default, _state.WAYS[0])
 
 
 class _as_before:  # a context manager
@@ -436,7 +491,7 @@ class Recorder(Interpreter):
                     if found is not None:
                         return found
             kind = op.kind
-            if kind == "elementwise" or kind == "view" or self.records_all or _may_wait(op) or self._is_product(op, args):
+            if kind == "elementwise" or kind == "view" or self.records_all or _may_wait(op) or _is_sound(op, args):
                 found = self._deferred(op, args, written)
                 if found is not NotImplemented:
                     return found
@@ -449,8 +504,14 @@ class Recorder(Interpreter):
                 return NOTED                          # its parts come here in turn
         elif inplace and out.__class__ is Deferred and not self.records_all and not _local.saved_hooks:
             found = self._overwritten(op, args)
+            if found is NotImplemented and out.__class__ is Deferred:
+                found = self._stored(op, args)
             if found is not NotImplemented:
                 return found
+            if op.kind == "composite" and op.inplace_view is None and not _has_history(args) and _is_elementwise(op, args):
+                self.passed += 1
+                self.apart += 1
+                return NOTED                          # its parts, and the storing of what they give
         self.passed += 1
         if out is None or not self._is_beside(out, args):
             self.flush(op.public_name)
@@ -538,6 +599,50 @@ class Recorder(Interpreter):
         self._writes[after[1]] = self._writes.pop(before, 0) + 1
         return target
 
+    def _stored(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """The Deferred ``args[0]``, where a step of the path is to write to it and what shares its memory; or NotImplemented."""
+        target = args[0]
+        if _pending(target)[0] is not self or op.random:
+            return NotImplemented
+        called = None if op.forwards_to is None else op.forwards_to(*args)
+        own, given = (op, args) if called is None else called
+        if given[0] is not target or own.kind != "elementwise" and not own.deferrable and not _is_sound(own, given):
+            return NotImplemented
+        made = self._deferred(own, given, (_store_in(own), given))
+        return made if made is NotImplemented else target
+
+    def _recorded_store(self, op: Any, refs: list[Any], args: tuple[Any, ...]) -> Step | None:
+        """A new step that writes to its first operand; None if `op` shall not be recorded so."""
+        numbers = _read_by(refs)
+        owner = _owner_of(refs[0], self.step)
+        if owner < 0 or any(_owner_of(ref, self.step) == owner and not self._is_same_part(ref, refs[0]) for ref in numbers if ref >= 0):
+            return None                               # it writes to an input, or reads other parts of what it writes
+        operands = tuple([_meta_of(a) for a in args])
+        target = operands[0]
+        looks = target._array.shape, target._array.strides, target.dtype
+        if _has_history(args) or args[0].__class__ is not Deferred:
+            return None
+        try:
+            with _looking(_no_draws):
+                op.enter_inplace(*operands)
+        except Exception:  # whatever is wrong is said by the operation itself, which now runs at once
+            return None
+        if (target._array.shape, target._array.strides, target.dtype) != looks or target.requires_grad:
+            return None
+        step = Step(op, refs, operands, self.step)
+        step.stores, step.several = True, tuple
+        return step
+
+    def _is_same_part(self, number: int, other: int) -> bool:
+        """Whether two pending values in one memory are all of it, or the same part."""
+        if number == other:
+            return True
+        steps = [next((s for s in self.step.path() if s.first <= n < s.first + len(s.results)), None) for n in (number, other)]
+        if None in steps or not all(_is_view(s.op) for s in steps):
+            return False
+        a, b = steps
+        return a.op is b.op and number - a.first == other - b.first and _are_equal(a.refs, b.refs)
+
     def _may_be_replaced(self, number: int) -> bool:
         """Whether a pending value is in no memory but its own, and saved for no gradient, so that nobody would see it written to."""
         step: Any = self.step
@@ -553,7 +658,7 @@ class Recorder(Interpreter):
     def _deferred(self, op: Any, args: tuple[Any, ...], written: tuple[Any, tuple[Any, ...]]) -> Any:
         """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded. `written` is the call as it came here."""
         token = _state.AMBIENT[0]
-        ambient = (_local.recording.asked, _local.recording.inference, dtypes._default)
+        ambient = (_local.recording.asked, _local.recording.inference, dtypes._default, _state.WAYS[0])
         if ambient != self._ambient:
             if self._ambient is not None:
                 self.flush("the mode of recording gradients, or another setting, has changed")
@@ -561,7 +666,7 @@ class Recorder(Interpreter):
         step = self.step
         # The first step of a path is for what decides over all results.
         writes = written[0].__class__ is _InPlace
-        key: list[Any] = [written[0] if writes else op]
+        key: list[Any] = [written[0] if writes or written[0].__class__ is _Store else op]
         if step is self.root:
             key.append(ambient)
         mark = len(self.inputs)
@@ -579,7 +684,8 @@ class Recorder(Interpreter):
             if self._is_worth(args) and len(step.after) < _MOST_BRANCHES:
                 with _no_collection():
                     if self.step is step:
-                        found = self._recorded(op, self._refs(args), args)
+                        stores = written[0].__class__ is _Store
+                        found = (self._recorded_store if stores else self._recorded)(op, self._refs(args), args)
                         if writes and found is not None and not self._may_write(found, args):
                             found = None
                         step.after[name] = found
@@ -605,7 +711,10 @@ class Recorder(Interpreter):
             return value
         path[0], path[7] = found.node, token
         self._made += refs
-        if step is not self.root:
+        if op.may_be_put_off is not None and not self.records_all:
+            if step is self.root and step.ambient is None:
+                step.ambient = ambient                # elements are looked at in every call, so the call is not expected
+        elif step is not self.root:
             self._expect(step, found, mark, written)
         elif step.ambient is None:                    # the first of several segments stays the likely one
             self._expect(step, found, mark, written)
@@ -657,10 +766,6 @@ class Recorder(Interpreter):
         one = _new(Deferred)
         _set_pending(one, (self, number, result))
         return one
-
-    def _is_product(self, op: Any, args: tuple[Any, ...]) -> bool:
-        """Whether `op` is a product that what follows could be computed with, which saves nothing."""
-        return op.finished_by is not None and not (_local.grad and _has_history(args))
 
     def _is_worth(self, args: Any) -> bool:
         """Whether an operation that has not been met here is to be recorded.
@@ -860,9 +965,9 @@ class Recorder(Interpreter):
                 step.node[2] = (bytes([number in alive for number in numbers]), walk, program)
         if writes:
             for number, count in writes.items():
-                if number in alive:
-                    storage = alive[number]._storage
-                    storage[tape.COUNT] += count
+                held = next((one for n, one in alive.items() if n == number or n > number and _owner_of(n, step) == number), None)
+                if held is not None:                  # else nobody has the memory any more
+                    held._storage[tape.COUNT] += count
         self.ran.append(program)
         if self.notes_events:
             self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in alive.items()]))
@@ -880,13 +985,48 @@ def _maker_of(kind: Any) -> Any:
 
 
 def _may_wait(op: Any) -> bool:
-    """Whether `op`, neither a formula nor a view, may be computed later than it is called."""
-    return op.in_rows is not None or op.deferrable or op.shares_memory
+    """Whether `op`, neither a formula nor a view, may be computed later than it is called, whatever its operands hold."""
+    return op.in_rows is not None or op.deferrable or op.shares_memory or op.finished_by is not None
+
+
+def _is_sound(op: Any, args: tuple[Any, ...]) -> bool:
+    """Whether `op`, whose elements decide whether it fails, is known not to: those are there, and say so."""
+    if op.may_be_put_off is None:
+        return False
+    read = [args[k] for k in op.read_before]
+    return all(map(_is_there, read)) and bool(op.may_be_put_off(*args))
+
+
+def _is_there(a: Any) -> bool:
+    """Whether an argument, a tensor, None or a tuple of these, is in host memory now."""
+    if a.__class__ is tuple or a.__class__ is list:
+        return all(map(_is_there, a))
+    return a is None or (a.__class__ is Tensor or a.__class__ is Parameter) and a._array.__class__ is ndarray
 
 
 def _is_view(op: Any) -> bool:
     """Whether results of `op` are in the memory of its operand."""
     return op.kind == "view" or op.shares_memory
+
+
+def _owner_of(number: int, step: Any) -> int:
+    """The value whose memory one of the path to `step` is in, or the input, as refs have it."""
+    while number >= 0 and step.parent is not None:
+        if step.first <= number < step.first + len(step.results):
+            if not _is_view(step.op) or step.refs[0].__class__ is not int:
+                return number
+            number = step.refs[0]
+        step = step.parent
+    return number
+
+
+def _are_equal(refs: Any, others: Any) -> bool:
+    """Whether steps have the same arguments."""
+    if refs.__class__ is Constant is others.__class__:
+        return refs.value.__class__ is others.value.__class__ and refs.value == others.value
+    if refs.__class__ is int or refs.__class__ is not others.__class__:
+        return refs.__class__ is others.__class__ and refs == others
+    return len(refs) == len(others) and all(map(_are_equal, refs, others))
 
 
 class _InPlace:
@@ -898,7 +1038,16 @@ class _InPlace:
         self.name = f"{op.name}_"
 
 
-_in_place = functools.cache(_InPlace)
+class _Store:
+    """What an operation that writes to memory which others may see is found by."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, op: Any) -> None:
+        self.name = f"{op.name}_"
+
+
+_in_place, _store_in = functools.cache(_InPlace), functools.cache(_Store)
 
 
 def _read_by(refs: Any) -> list[int]:
@@ -945,7 +1094,7 @@ class _Kinds(Interpreter):
         has_kernel = op.kind not in ("elementwise", "view", "composite")
         if out is None and op.finished_by is not None:
             self.products += 1
-        elif out is not None or has_kernel and op.in_rows is None and not op.deferrable:
+        elif out is not None or has_kernel and op.in_rows is None and not op.deferrable and op.may_be_put_off is None:
             self.others += 1
         self.formulas += op.kind == "elementwise"
         self.rows += op.in_rows is not None or has_kernel and op.deferrable and op.elements not in ("moved", "mapped")
@@ -1053,6 +1202,9 @@ class _NoDraws(Interpreter):
 
     def settle(self) -> None:
         raise RuntimeError("an operation that draws random numbers to know the looks of its result is not recorded")
+
+    def settle_write(self, target: Tensor) -> None:
+        pass                                          # tensors without memory are written to as others are
 
 
 _no_draws = _NoDraws()

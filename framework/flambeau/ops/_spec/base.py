@@ -273,6 +273,9 @@ class Op:
         self.forwards_to: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op neither fails by values nor has side effects.
         self.in_rows: Any = None
+        # See `put_off_if`: the rule, and the places of the parameters whose elements it reads.
+        self.may_be_put_off: Any = None
+        self.read_before: tuple[int, ...] = ()
         self.launches_rule: Any = None  # see `launches`
         self.vjp_launches_rule: Any = None  # see `vjp_launches`
         self.for_pieces: Any = None  # ``fn(*args)``: the arguments for pieces, where some say another thing about these
@@ -474,6 +477,20 @@ class Op:
         """Say how the op works by rows: ``fn(*looks)`` is an `InRows`, or None."""
         self.in_rows = fn
         return fn
+
+    def put_off_if(self, *names: str) -> Any:
+        """Say when compiled functions may compute the op later than it is called: ``fn(*args)`` whether it does not fail by elements.
+
+        Those of the parameters `names` are there, in host memory, and are all it reads. Such an op has no side effects, and its results are
+        in memory of their own.
+        """
+        self.read_before = tuple([self.params.index(name) for name in names])
+
+        def declare(fn: Any) -> Any:
+            self.may_be_put_off = fn
+            return fn
+
+        return declare
 
     def kernel_of(self, kind: str) -> Any:
         """Give the op a kernel for arrays of a `kind`: ``fn(*args)`` on Tensors, all parameters in order, which records what it does.

@@ -118,7 +118,7 @@ def cannot_be_cast(result: Any, wanted: Any) -> str:
 
 
 def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
-    if result._array.shape != target._array.shape:
+    if result.shape != target.shape:
         raise RuntimeError(
             f"{op.public_name}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
         )
@@ -308,8 +308,9 @@ def keep_for_histories(begin: int, target: Tensor, results: list[Any]) -> None:
 
     Interpreters compute what is stored in place first, and then store it, so that what was there has been an operand as others are.
     """
-    record = target._storage
-    histories = [node for x in results if isinstance(x, Tensor) for node in _histories(x)]
+    there = [x for x in results if isinstance(x, Tensor) and (x.requires_grad or x._looks is x)]
+    histories = [node for x in there for node in _histories(x)]
+    record = target._storage if histories else None
     for node in nodes_since(begin, histories) if histories else ():
         if type(node.saved) is not tuple or not any(v is record for v in node.versions):
             continue

@@ -150,7 +150,7 @@ def _normal(k: Any) -> Any:
     if isinstance(k, slice):
         return slice(_bound(k.start), _bound(k.stop), _bound(k.step))
     if isinstance(k, Tensor):
-        return int(k._array) if not k._array.ndim and k.dtype in INTEGERS and type(k._array) is ndarray else k
+        return int(k._array) if not k.ndim and k.dtype in INTEGERS and type(k._array) is ndarray else k
     if isinstance(k, ndarray):
         return _normal(wrap(k))
     if isinstance(k, (list, tuple, range)):

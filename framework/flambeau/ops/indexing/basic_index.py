@@ -248,7 +248,7 @@ def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> t
     not count as indices.
     Raises: IndexError for too many indices, masks that do not fit and index dtypes that are none.
     """
-    shape = self._array.shape
+    shape = tuple(self.shape)
     taken = sum(k._array.ndim if is_mask(k) else k is not None and k is not Ellipsis for k in key)
     if taken > len(shape):
         raise IndexError(f"too many indices for tensor of dimension {len(shape)}")

@@ -42,6 +42,15 @@ def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 
 
+@index.put_off_if("indices")
+def _are_places(input, indices):
+    shape = input.shape
+    if len(indices) > len(shape):
+        return False
+    arrays = [(k if k is None else k._array, n) for k, n in zip(indices, shape, strict=False)]
+    return all(k is None or k.dtype.char in "il" and k.size > 0 and scatter.in_range(k, -n, n) for k, n in arrays)
+
+
 @index.in_pieces
 def _index_pieces(asked):
     """Divided along what is not indexed, or along places."""
@@ -81,11 +90,11 @@ def index_shape(input, indices):
         joint = broadcast_shapes(*(tuple(k.shape) for k in indices if k is not None))
     except RuntimeError:
         raise explain_indices(tuple(input.shape), indices) from None
-    places = [None if k is None else k._array for k in indices]
-    shape, operands = _spread(input._array, places, joint)
-    if _arrays.is_c_contiguous(input._array):
+    places, a = [None if k is None else k._looks._array for k in indices], input._looks._array
+    shape, operands = _spread(a, places, joint)
+    if _arrays.is_c_contiguous(a):
         return shape, input.dtype
-    return shape, input.dtype, LIKE(shape, input._array.itemsize, operands)
+    return shape, input.dtype, LIKE(shape, a.itemsize, operands)
 
 
 def _spread(a: Any, places: Any, joint: tuple[int, ...]) -> tuple[tuple[int, ...], list[MetaArray]]:

@@ -165,6 +165,7 @@ def _masked_fill_number_batch(level: Any, op: Any, args: Any) -> Any:
     public_name="masked_fill",
     may_write_expanded=True,
     cuda="moves.masked_fill",
+    deferrable=True,
 )
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""

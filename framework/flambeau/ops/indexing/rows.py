@@ -89,6 +89,12 @@ def index_select(input, dim, index):
     """
 
 
+@index_select.put_off_if("index")
+def _are_slices(input, dim, index):
+    at, ndim = index._array, input.ndim
+    return dim.__class__ is int and -ndim <= dim < ndim and at.size > 0 and kernel.in_range(at, 0, input.shape[dim])
+
+
 @index_select.in_pieces
 def _index_select_pieces(asked):
     return _pieces_along_others(asked) + [asked.way({1: 0}, asked.dims("dim")[0])] * (asked["index"].ndim == 1 and asked["input"].ndim > 0)

@@ -205,6 +205,12 @@ gather.shown_as(hides="input_shape", self=Operand("input"))
 gather.in_pieces(along="dim")
 
 
+@gather.put_off_if("index")
+def _are_in_line(input, dim, index, sparse_grad):
+    at, ndim = index._array, input.ndim
+    return not sparse_grad and dim.__class__ is int and -ndim <= dim < ndim and at.size > 0 and kernel.in_range(at, 0, input.shape[dim])
+
+
 refuse_other_dtype_out(gather)
 
 

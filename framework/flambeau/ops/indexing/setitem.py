@@ -200,7 +200,7 @@ def _number_tensor(self: Tensor, value: Any) -> Tensor:
 
 def _fit(value: Tensor, shape: Any) -> Tensor:
     """Leading dimensions of size 1 that the target lacks are dropped, as assignment allows."""
-    while value._array.ndim > len(shape) and value._array.shape[0] == 1:
+    while value.ndim > len(shape) and value.shape[0] == 1:
         value = value.squeeze(0)
     return value
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flambeau_kernels.cpu import attention as kernels
 
-from ... import dtypes
+from ... import _arrays, _state, dtypes
 from ...tensor import Tensor
 from .. import _dispatch
 from .._batching import run
@@ -33,6 +33,7 @@ def allowed(way: str) -> bool:
 def allow(**ways: bool) -> None:
     """Allow or forbid ways for the whole process, as ``allow(math=False)``."""
     _allowed.update({way: bool(yes) for way, yes in ways.items()})
+    _state.set_ways(tuple(_allowed.items()))
     scaled_dot_product_attention.plans.clear()
 
 
@@ -61,7 +62,7 @@ def _composed(query: Tensor, mask: Any, dropout_p: float) -> bool:
     surface=0, tensors=("query", "key", "value", "mask"), keeps=True,
     samples="of nn.functional.scaled_dot_product_attention",
     public_name="scaled_dot_product_attention",
-    cuda="rows.attention",
+    cuda="rows.attention", deferrable=True,
 )
 def attention(query, key, value, mask=None, scale=1.0, causal=False):
     """``softmax(scale * query @ key.T + mask) @ value``: ``(B, H, L, E), (B, G, S, E), (B, G, S, V) -> (B, H, L, V)``.
@@ -90,7 +91,10 @@ def _attend(q, k, v, mask, scale, causal):
 
 @attention.shape
 def _attend_shape(query, key, value, mask, scale, causal):
-    return (*query.shape[:-1], value.shape[-1]), query.dtype
+    shape, a = (*query.shape[:-1], value.shape[-1]), query._array
+    if _arrays.is_c_contiguous(a) or not a.strides[1] < a.strides[2]:
+        return shape, query.dtype
+    return shape, query.dtype, _arrays.strides_in(shape, a.itemsize, [0, 2, 1, 3])  # as the kernels give it
 
 
 @attention.vjp

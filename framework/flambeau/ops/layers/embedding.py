@@ -56,6 +56,12 @@ rows_at.shown_as(
 rows_at.in_pieces("_k,...->...k")
 
 
+@rows_at.put_off_if("indices")
+def _are_rows(weight, indices, padding_idx, scale_grad_by_freq):
+    at = indices._array
+    return at.size == 0 or scatter.in_range(at, 0, weight.shape[0])
+
+
 @rows_at.kernel
 def _rows_at(table, indices, padding_idx, scale_grad_by_freq):
     return kernels.take_rows(table, indices)

@@ -237,7 +237,7 @@ def reshape(input, shape):
             [3, 4, 5]])
     """
     sizes = infer_shape("reshape", (shape,) if isinstance(shape, (int, SymInt)) else shape, input.numel())
-    if input.is_contiguous() or viewed(input._array, sizes) is not None:
+    if input.is_contiguous() or viewed(input._looks._array, sizes) is not None:
         return view_shape.function(input, size=sizes)
     made = view_shape.function(input.clone(memory_format=_contiguous_format()), size=sizes)
     made._view_of = None  # of a copy that nobody else sees

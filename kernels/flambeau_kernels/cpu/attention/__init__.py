@@ -43,8 +43,10 @@ def attend(
     if _compiled(q, v):
         return tiles.attend(q, k, v, mask, scale, causal)
     heads = q.shape[1]
-    out, logs = attend_flat(_flat(q, heads), _flat(k, heads), _flat(v, heads), _flat_mask(mask, q), scale, causal)
-    return out.reshape(*q.shape[:3], v.shape[3]), logs.reshape(*q.shape[:3], 1)
+    flat, logs = attend_flat(_flat(q, heads), _flat(k, heads), _flat(v, heads), _flat_mask(mask, q), scale, causal)
+    out = tiles.empty_like(q, v.shape[3])
+    out[...] = flat.reshape(out.shape)
+    return out, logs.reshape(*q.shape[:3], 1)
 
 
 def planned(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, scale: float, causal: bool) -> Any:
