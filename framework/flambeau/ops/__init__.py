@@ -9,7 +9,7 @@ from typing import Any
 _PARENT = __name__.rpartition(".")[0]
 
 _FOLDERS = {
-    "pointwise": "unary binary ternary activation logarithm special",
+    "pointwise": "unary binary comparisons powers integers ternary activation logarithm special",
     "reductions": "reduce scan sort count compare",
     "shapes": "reshape expand permute squeeze slices restride join repeat parts grid triangle misc names",
     "creation": "create new fill from_values shared_memory ranges convert",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, Unpack
 
 import numpy as np
@@ -105,6 +105,7 @@ class ElementwiseOp(Derivatives):
     kind = "elementwise"
     elements = "mapped"
     node_base = ElementwiseNode
+    formulas_by_dtype: Mapping[np.dtype, Formula] = MappingProxyType({})  # see `computed_in`
 
     def __init__(
         self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Rule, partials: Any, vjps: Any,
@@ -178,10 +179,19 @@ class ElementwiseOp(Derivatives):
         with np.errstate(all="ignore"):
             return bool(np.allclose(at(u) + at(v), at(u + v), rtol=1e-12, atol=0, equal_nan=True))
 
+    def computed_in(self, formulas: Mapping[dtypes.dtype, Formula]) -> None:
+        """Say which dtypes have formulas of their own, and what these are: operands are converted first, and no builtins answer."""
+        self.formulas_by_dtype = {d.numpy: formula for d, formula in formulas.items()}
+
     # -- forward
 
     def launch(self, arrays: tuple[Any, ...], out: Any, compute: Any) -> None:
         """Run the formula; the short one when every keyword-only argument has its default."""
+        of_dtype = self.formulas_by_dtype.get(compute)
+        if of_dtype is not None:
+            operands = tuple([a.astype(compute) if isinstance(a, ndarray) else a for a in arrays])
+            kernels.launch(of_dtype, operands, (out,), compute)
+            return
         count = len(self.positional)
         if self.short is not None and all(
             a is d or a == d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)
@@ -297,7 +307,7 @@ class ElementwiseOp(Derivatives):
 
     def _teach(self, arrays: tuple[Any, ...], out: Any, compute: Any) -> None:
         """Let the formula answer calls with operands like these by its builtins from now on."""
-        if not self._same_by_dtypes(arrays, compute):
+        if compute.numpy in self.formulas_by_dtype or not self._same_by_dtypes(arrays, compute):
             return
         if self.differentiable and out.dtype.kind in "biu" and any(isinstance(a, ndarray) and a.dtype.kind not in "biu" for a in arrays):
             return                                    # entry points record whatever has history

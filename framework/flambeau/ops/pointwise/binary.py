@@ -10,23 +10,20 @@ import flambeau_kernels as kernels
 from flambeau_kernels.cpu.reductions.along import ALL, Along
 from flambeau_kernels.cpu.reductions.reduce import Reduction
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.vocabulary import floor, isinf, isnan, log, real, sqrt, trunc, where
+from flambeau_kernels.vocabulary import floor, isinf, isnan, trunc, where
 
 from ... import dtypes
 from ..._arrays import empty_like_layout, ndarray
-from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap
 from .._promote import (
     common,
     floating,
     integral,
     like_input,
-    only,
     real_common,
     real_floating,
     refuse,
     result_type,
-    to_bool,
 )
 from .._spec import (
     EVERYWHERE,
@@ -42,9 +39,9 @@ from .._spec import (
     composite,
     elementwise,
     looks_at,
-    saved_tensor,
 )
 from .._spec.names import unify
+from .powers import pow
 
 
 @looks_at("dtypes")
@@ -358,256 +355,6 @@ def piecewise_constant(input, of):
     return input
 
 
-# -- comparisons ---------------------------------------------------------------------------------------------------------
-
-COMPARED = METHOD | FUNCTION | OUT | INPLACE
-# Of what is stored in place: the result depends on both, and changes with neither.
-_STEPS = {"input": lambda: 0, "other": lambda: 0}
-
-
-@elementwise(surface=COMPARED, dtype=to_bool, partials=_STEPS, ufunc=np.equal, quantized="numbers")
-def eq(input, other):
-    """Whether ``input == other``, elementwise."""
-    return input == other
-
-
-@elementwise(surface=COMPARED, dtype=to_bool, partials=_STEPS, ufunc=np.not_equal, aliases=("not_equal",), quantized="numbers")
-def ne(input, other):
-    """Whether ``input != other``, elementwise."""
-    return input != other
-
-
-ordered = refuse("complex")(to_bool)
-ordered.__name__ = "to_bool"
-
-
-@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.less, aliases=("less",), quantized="numbers")
-def lt(input, other):
-    """Whether ``input < other``, elementwise."""
-    return input < other
-
-
-@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.less_equal, aliases=("less_equal",), quantized="numbers")
-def le(input, other):
-    """Whether ``input <= other``, elementwise."""
-    return input <= other
-
-
-@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.greater, aliases=("greater",), quantized="numbers")
-def gt(input, other):
-    """Whether ``input > other``, elementwise."""
-    return input > other
-
-
-@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.greater_equal, aliases=("greater_equal",), quantized="numbers")
-def ge(input, other):
-    """Whether ``input >= other``, elementwise."""
-    return input >= other
-
-
-for _op in (eq, ne, lt, le, gt, ge):
-    _op.shown_of(f"{_op.name.title()}Backward1", "input", "other")
-
-
-# -- powers --------------------------------------------------------------------------------------------------------------
-
-
-@looks_at("range")
-def check_fits(op: Any, *args: Any) -> None:
-    """Raise RuntimeError for a number that the common dtype cannot hold."""
-    for x in args:
-        if not isinstance(x, Tensor):
-            dtypes.check_number(x, result_type(args))
-
-
-@looks_at("dtypes")
-def check_pow(op: Any, input: Any, exponent: Any) -> None:
-    whole = isinstance(exponent, (int, np.integer))
-    if whole and exponent < 0 and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
-        raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
-    if whole and isinstance(input, Tensor) and result_type((input, exponent)).category == dtypes.INTEGER:
-        dtypes.check_number(exponent, result_type((input, exponent)))
-
-
-@elementwise(
-    dtype=common,
-    scalar_first=True,
-    check=check_pow,
-    partials={
-        # Where the exponent is 0 the function is constant, also at input 0.
-        "input": lambda input, exponent: where(exponent == 0, 0, exponent * pow(input, exponent - 1)),
-        # 0 ** positive stays 0 for neighbouring exponents.
-        "exponent": lambda input, exponent, out: where(
-            (input == 0) & (real(exponent) >= 0), 0, out * log(where((input == 0) & (real(exponent) >= 0), 1, input))
-        ),
-    },
-    samples=(0.2, 3.0),
-)
-def pow(input, exponent):
-    """``input ** exponent``, elementwise; nan for a negative number to a fraction.
-
-    Raises: RuntimeError for an integer to a negative integer power; make one of them floating.
-    """
-    return pow(input, exponent)
-
-
-pow.shown_of("PowBackward1", "input", "exponent")
-pow.shown_of("PowBackward2", "exponent")
-
-
-# Powers by numbers whose gradients are found without a general power. PyTorch takes ``input ** (exponent - 1)`` in these steps too, which
-# decides the last bits.
-
-
-@elementwise(surface=0, partials={"input": lambda input: 3 * (input * input)})
-def cube(input):
-    """``input * input * input``."""
-    return input * input * input
-
-
-# These two are general powers, whose exponent is an operand: written into the formula it would be expanded, and round otherwise.
-
-
-@elementwise(surface=0, partials={"input": lambda input, exponent: exponent * (input * input * input)}, samples=(0.2, 3.0))
-def fourth_power(input, *, exponent=4.0):
-    """``input ** exponent``, which is 4."""
-    return pow(input, exponent)
-
-
-@elementwise(surface=0, partials={"input": lambda input, exponent: exponent * sqrt(input)}, samples=(0.2, 3.0))
-def power_of_three_halves(input, *, exponent=1.5):
-    """``input ** exponent``, which is 1.5."""
-    return pow(input, exponent)
-
-
-@elementwise(surface=0, partials={"input": lambda input: 0.5 * (1 / sqrt(input))}, samples=(0.2, 3.0))
-def power_of_one_half(input):
-    """``input ** 0.5``."""
-    return sqrt(input)
-
-
-@elementwise(surface=0, partials={"input": lambda input: -1 * (1 / (input * input))}, samples=(0.2, 3.0))
-def power_of_minus_one(input):
-    """``input ** -1``."""
-    return 1 / input
-
-
-_REAL_FLOATING_DTYPES = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
-_BY_SHORT_SLOPE = {2: OPS["square"], 3: cube, 4: fourth_power, 1.5: power_of_three_halves, 0.5: power_of_one_half, -1: power_of_minus_one}
-
-
-def _show_as_power(op: ElementwiseOp, exponent: float) -> None:
-    """Let nodes of `op` be PyTorch's of ``input ** exponent``, and its gradient on Tensors be made of powers."""
-
-    def gradient(i: int, node: Any, grad: Any) -> Any:
-        input = saved_tensor(node, 1)
-        half = op._half_to_widen(0, grad, [input])
-        if half is not None:                          # as the kernel, which computes in float32 and rounds once
-            input, grad = input.float(), grad.float()
-        slope = grad * (exponent * pow.function(input, exponent - 1))
-        return slope if half is None else slope.to(half)
-
-    op.shown_as("PowBackward0", exponent=lambda saved: exponent)
-    op.grad_tensor = gradient  # pyright: ignore[reportAttributeAccessIssue]  # in the place of the method
-
-
-for _exponent, _op in _BY_SHORT_SLOPE.items():
-    if _exponent != 2:
-        _show_as_power(_op, _exponent)
-
-
-# Of floating and complex values, PyTorch computes these powers in fewer steps, which decides their last bits and their infinities.
-_SHORT_POWERS = {
-    2: Formula(lambda input: input * input, "pow_2"),
-    3: Formula(lambda input: input * input * input, "pow_3"),
-    0.5: Formula(lambda input: sqrt(input), "pow_half", np.sqrt),
-    -0.5: Formula(lambda input: 1 / sqrt(input), "pow_minus_half"),
-    -1: Formula(lambda input: 1 / input, "pow_minus_1"),
-    -2: Formula(lambda input: 1 / (input * input), "pow_minus_2"),
-}
-
-
-_POWER_BY_NUMBER = Formula(lambda input, exponent: pow(input, exponent), "pow_by_number")
-
-
-def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
-    input, exponent = arrays
-    usual = compute is FLOAT32 or compute is FLOAT64 or compute.kind in "iu"
-    if exponent.__class__ not in (int, float):
-        ElementwiseOp.launch(pow, arrays, out, compute)
-        if input.__class__ in (int, float) and usual:
-            pow.learn(pow.formula, arrays, out, compute)
-        return
-    if compute.kind == "c" and exponent == 0:             # also of 0, unlike an exponent that is an array of zeros
-        out.fill(1)
-        return
-    formula = None
-    if exponent in (2, 3) or dtypes.from_numpy_dtype(compute).category >= dtypes.FLOATING:
-        formula = _SHORT_POWERS.get(exponent)
-    formula, operands = (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
-    kernels.launch(formula, operands, (out,), compute)
-    # Integers to a floating power are computed in floating numbers by the formula that integers to a whole power have.
-    if usual and getattr(input, "dtype", compute) == compute:
-        pow.learn(formula, operands, out, compute)
-
-
-def _formula_of_power(arrays: tuple[Any, ...]) -> tuple[Formula, tuple[Any, ...]]:
-    """What `_launch_pow` computes powers of floating numbers by, so that in-place forms ask for the same."""
-    input, exponent = arrays
-    if exponent.__class__ not in (int, float) or getattr(input, "dtype", None) not in (FLOAT32, FLOAT64):
-        return ElementwiseOp.formula_of(pow, arrays)
-    formula = _SHORT_POWERS.get(exponent)
-    return (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
-
-
-pow.formula_of = _formula_of_power  # pyright: ignore[reportAttributeAccessIssue]  # and which formula that is
-pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op runs its formula
-
-
-def _power_of_short_slope(input: Any, exponent: Any) -> Any:
-    """The op of `_BY_SHORT_SLOPE` that answers a power, and its argument; None for other powers."""
-    if exponent.__class__ is not int and exponent.__class__ is not float or not isinstance(input, Tensor):
-        return None
-    op = _BY_SHORT_SLOPE.get(exponent)
-    if op is None or input.dtype not in _REAL_FLOATING_DTYPES:
-        return None
-    return op, (input, exponent)[: len(op.params)]
-
-
-def _record_pow(made: Tensor, *args: Any) -> None:
-    """As `ElementwiseOp.record`, so that powers with short gradients have one derivative, however they are written."""
-    op, given = _power_of_short_slope(*args) or (None, args)
-    if op is None:
-        pow.written_record(made, *args)
-    else:
-        op.record(made, *given)
-
-
-pow.record = _record_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op records
-
-
-def _power_by_number(input: Any, exponent: Any) -> Any:
-    """Powers of floating tensors by a number, and of integers."""
-    if exponent.__class__ is not int and exponent.__class__ is not float:
-        return None
-    dtype = input._array.dtype
-    if dtype is not FLOAT32 and dtype is not FLOAT64:
-        if dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
-            return None
-        power = _SHORT_POWERS.get(exponent) if exponent > 1 else None
-    elif exponent in (2, 3):
-        return _BY_SHORT_SLOPE[exponent].function(input)
-    else:
-        power = _SHORT_POWERS.get(exponent)
-    made = _POWER_BY_NUMBER.enter(input, exponent) if power is None else power.enter(input)
-    if made is not None and made._node is not None:
-        pow.record(made, input, exponent)
-    return made
-
-
-pow.forwards(_power_by_number, to=_power_of_short_slope)
-
-
 @looks_at("dtypes")
 def check_tensors(op: Any, *args: Any) -> None:
     """Raise TypeError for a number where PyTorch takes Tensors only."""
@@ -800,23 +547,7 @@ def _answer_of_halves(input: Any, other: Any) -> Any:
 
 
 nextafter.forwards(_answer_of_halves, to=_next_of_halves)
-
-
-def _launch_nextafter(arrays: Any, out: Any, compute: Any) -> None:
-    op = _NEXT_OF_HALVES.get(dtypes.from_numpy_dtype(compute))
-    if op is None:
-        ElementwiseOp.launch(nextafter, arrays, out, compute)
-    else:
-        kernels.launch(op.formula, tuple([a.astype(compute) if isinstance(a, ndarray) else a for a in arrays]), (out,), compute)
-
-
-def _learn_nextafter(formula: Formula, operands: Any, out: Any, compute: Any) -> None:
-    if compute.itemsize > 2:
-        ElementwiseOp.learn(nextafter, formula, operands, out, compute)
-
-
-nextafter.launch = _launch_nextafter  # type: ignore[method-assign]
-nextafter.learn = _learn_nextafter  # type: ignore[method-assign]
+nextafter.computed_in({d: op.formula for d, op in _NEXT_OF_HALVES.items()})
 
 
 @looks_at("dtypes")
@@ -843,97 +574,6 @@ def ldexp(input, other):
     if other.dtype.category < dtypes.FLOATING <= input.dtype.category:
         other = other.to(input.dtype.to_real())       # so that the power has the range of the input
     return mul(input, pow(2.0, other))
-
-
-# -- logic and bits ------------------------------------------------------------------------------------------------------
-
-
-@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
-def logical_and(input, other):
-    """Whether both are non-zero."""
-    return logical_and(input, other)
-
-
-@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
-def logical_or(input, other):
-    """Whether either is non-zero."""
-    return logical_or(input, other)
-
-
-@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
-def logical_xor(input, other):
-    """Whether exactly one is non-zero."""
-    return logical_xor(input, other)
-
-
-@looks_at("dtypes")
-def check_some_tensor(op: Any, input: Any, other: Any) -> None:
-    """Raise TypeError when both operands are numbers."""
-    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
-        raise TypeError(f"{op.name}(): one of 'input' and 'other' must be a Tensor, got two numbers: {input!r} and {other!r}")
-
-
-@elementwise(
-    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
-    samples="i(9, 2, 3), i(5, 3)",
-)
-def bitwise_and(input, other):
-    """Bitwise and of integers; logical and of bools."""
-    return input & other
-
-
-@elementwise(
-    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
-    samples="i(9, 2, 3), i(5, 3)",
-)
-def bitwise_or(input, other):
-    """Bitwise or of integers; logical or of bools."""
-    return input | other
-
-
-@elementwise(
-    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
-    samples="i(9, 2, 3), i(5, 3)",
-)
-def bitwise_xor(input, other):
-    """Bitwise exclusive or of integers; logical exclusive or of bools."""
-    return input ^ other
-
-
-@elementwise(
-    surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor,
-    samples="i(9, 2, 3), i(5, 3)",
-)
-def bitwise_left_shift(input, other):
-    """``input << other``, elementwise."""
-    return input << other
-
-
-@elementwise(
-    surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor,
-    samples="i(9, 2, 3), i(5, 3)",
-)
-def bitwise_right_shift(input, other):
-    """``input >> other``, elementwise, keeping the sign."""
-    return input >> other
-
-
-@elementwise(
-    check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd,
-    samples="i(9, 2, 3), i(5, 3)",
-)
-def gcd(input, other):
-    """Greatest common divisor, elementwise; never negative. Integers only."""
-    return gcd(input, other)
-
-
-@elementwise(
-    check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common),
-    samples="i(9, 2, 3), i(5, 3)",
-)
-def lcm(input, other):
-    """Least common multiple, elementwise; never negative. Integers only."""
-    return lcm(input, other)
 
 
 @composite(surface=FUNCTION, samples="x(2, 3), x(3); x(2, 3), 2, alpha=3", elements="mapped")

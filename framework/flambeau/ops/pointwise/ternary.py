@@ -23,7 +23,15 @@ from .._spec import (
     looks_at,
 )
 from .._spec.names import keep
-from .binary import check_fits, check_tensors
+from .binary import check_tensors
+
+
+@looks_at("range")
+def check_fits(op: Any, *args: Any) -> None:
+    """Raise RuntimeError for a number that the common dtype cannot hold."""
+    for x in args:
+        if not isinstance(x, Tensor):
+            dtypes.check_number(x, result_type(args))
 
 
 def _copy_dtype(op: Any, args: Any) -> Any:
