@@ -81,6 +81,22 @@ SEEN torch.func.hessian(lambda x: (seen.append(1), (x**3).sum() * x.nonzero().sh
 SEEN f = lambda x: (seen.append(1), x.prod() if x.isnan().any() else x @ x)[1]; torch.func.jacfwd(torch.func.grad(f))(torch.ones(3)), seen
 SEEN torch.func.vmap(torch.func.hessian(lambda x: (x**3).sum() if x.sum() > 0 else x.sum()))(torch.ones(2, 3)), seen
 """.replace("SEEN", "seen = [];"),
+    "memory of images of one channel": """
+torch.ones(2, 1, 3, 4).to(memory_format=torch.channels_last)
+torch.ones(1, 1, 3, 4).to(memory_format=torch.channels_last)
+torch.ones(2, 3, 1, 1).to(memory_format=torch.channels_last)
+torch.ones(2, 1, 1, 1).to(memory_format=torch.channels_last)
+torch.ones(2, 1, 1, 4).to(memory_format=torch.channels_last)
+torch.ones(2, 1, 3, 4, 5).to(memory_format=torch.channels_last_3d)
+torch.ones(2, 1, 3, 4).contiguous(memory_format=torch.channels_last)
+torch.ones(2, 1, 3, 4).to(memory_format=torch.channels_last).to(memory_format=torch.contiguous_format)
+torch.ones(2, 1, 3, 4).to(memory_format=torch.channels_last).double()
+torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0).double()
+torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0).clone(), torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0) + 1
+torch.empty_like(torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0)).stride()
+torch.nn.Conv2d(1, 2, 1).to(memory_format=torch.channels_last).weight.stride()
+torch.nn.Conv2d(3, 2, 1).to(memory_format=torch.channels_last).weight.stride()
+""",
 }
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu.shapes import move
-from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _arrays, _state, devices, dtypes
 from ..._arrays import MetaArray, ndarray
@@ -40,12 +39,18 @@ def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> An
 
         return cuda_kernels.empty_arranged(a, target, format)
     order = _order_of(a, format)
-    return np.empty(a.shape, target) if order is None else _arrays.strided_empty(a.shape, target, order)
+    made = np.empty(a.shape, target) if order is None else _arrays.strided_empty(a.shape, target, order)
+    if 1 in a.shape and (strides := arranged_strides(a, made.itemsize, format)) != made.strides:
+        made = _arrays.restrided(made, made.shape, strides)
+    return made
 
 
 def arranged_strides(a: Any, itemsize: int, format: memory_format | None) -> tuple[int, ...]:
-    """The byte strides of `empty_arranged`, nothing allocated."""
-    return _arrays.strides_in(tuple(a.shape), itemsize, _order_of(a, format))
+    """The byte strides of `empty_arranged`, nothing allocated; dimensions of size 1 have those of `a`, where it is dense and kept so."""
+    found = _arrays.strides_in(tuple(a.shape), itemsize, _order_of(a, format))
+    if 1 not in a.shape or 0 in a.shape or format not in (None, devices.preserve_format) or not _arrays.is_dense(a):
+        return found
+    return tuple([s if n != 1 else own // a.itemsize * itemsize for n, s, own in zip(a.shape, found, a.strides, strict=True)])
 
 
 def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
@@ -302,11 +307,22 @@ def _same_place(wanted: device, have: device) -> bool:
 
 def _in_format(input: Tensor, format: memory_format) -> bool:
     """Whether `to` leaves the memory of `input` as it is: channels are last by the order of strides, all else counts as row-major."""
-    if format is devices.contiguous_format:
-        return not is_ordered_last(input._array)
-    if format is devices.preserve_format or input.is_contiguous(memory_format=format):
+    if format is devices.preserve_format:
         return True
-    return is_ordered_last(input._array) and format is (devices.channels_last if input.ndim == 4 else devices.channels_last_3d)
+    last = _are_channels_last(input._array)
+    return not last if format is devices.contiguous_format else last and channels_last_order(format, input.ndim) is not None
+
+
+def _are_channels_last(a: Any) -> bool:
+    """Whether the strides of ``(N, C, *)`` rise from those of channels on; that decides for dimensions of size 1, too."""
+    if a.ndim not in (4, 5) or 0 in a.shape:
+        return False
+    reach = 1                                         # bytes that the dimensions so far take
+    for d in (1, *range(a.ndim - 1, 1, -1), 0):
+        if a.strides[d] < reach or d == 0 and reach == a.strides[1]:  # the latter of N numbers, which are as well in rows
+            return False
+        reach = a.strides[d] * a.shape[d]
+    return True
 
 
 def _cast_method(d: dtype, doc: str) -> Any:
