@@ -183,7 +183,6 @@ def moved(source, target, width, KIND):
 
 def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQUARE, KIND):
     """Poles and corrections in ascending order, without those that drop out, and the halves' vectors in the order of their halves."""
-    N = lanes(KIND)
     lines = lines_of(space, n, step, long, VECTORS, SQUARE)
     size, half, at = high - low, middle - low, low + shift
     width = size if VECTORS else 2
@@ -196,16 +195,43 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
     side, counts = marks + SIDE * long + at, marks + COUNTS * long + 4 * low
     # Of singular values an empty row is left at the end, for the vector that belongs to none.
     many = size - 1 if SQUARE else size
-    in_first, in_all = half - 1 if SQUARE else half, many
     u = a + 3 * n * step
     v = u + n * step
-    EPS = 2.0**-24 if KIND is float32 else 2.0**-53
+    alpha, beside = lines[DIAGONAL * long + middle - 1], lines[BESIDE * long + middle - 1]
+    rho, limit, length, cosine, sine = corrected(a, row, alpha, beside, values, z, side, size, half, VECTORS, SQUARE, KIND)
+    count = 0
+    if SQUARE:
+        EPS = epsilon(KIND)
+        outlined(turned_pair)(a, (half - 1) * row, (size - 1) * row, width, cosine, sine, KIND)
+        limit = max(limit, KIND(EPS / 16))
+        z[half - 1] = max(length, limit)
+        side[half - 1] = 1
+        taken[0] = half - 1
+        count = 1
+    count, left = deflated(a, u, row, width, values, order, z, side, taken, many, half, rho, limit, count, VECTORS, SQUARE, KIND)
+    ones, both = poles_written(values, z, side, taken, poles, weights, squares, rho, count, SQUARE, KIND)
+    sorted_by_half(a, b, u, v, row, width, many, values, side, taken, place, gone, count, left, ones, both, VECTORS, SQUARE, KIND)
+    counts[0] = count
+    counts[1] = ones
+    counts[2] = both
+
+
+def epsilon(KIND):
+    return 2.0**-24 if KIND is float32 else 2.0**-53
+
+
+def corrected(a, row, alpha, beside, values, z, side, size, half, VECTORS, SQUARE, KIND):
+    """Writes the correction of rank one in the basis of the halves' vectors, and which half each of these belongs to.
+
+    Returns: its factor, and what is as good as 0 beside it; for singular values also the length of the part that belongs to no value, and
+    how the two vectors of that are turned.
+    """
+    EPS = epsilon(KIND)
+    many = size - 1 if SQUARE else size
     most, largest, length = KIND(0), KIND(0), KIND(0)
     cosine, sine = KIND(1), KIND(0)
-    beside = lines[BESIDE * long + middle - 1]
     if SQUARE:
         # The row between the halves, in the basis of their vectors. Of the two that belong to no value one takes part.
-        alpha = lines[DIAGONAL * long + middle - 1]
         x = alpha * (a[(half - 1) * row + half - 1] if VECTORS else a[(half - 1) * row + 1])
         y = beside * (a[(size - 1) * row + half] if VECTORS else a[(size - 1) * row])
         # Squares of small numbers vanish.
@@ -236,15 +262,13 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
                 a[i * 2 + 1] = KIND(0)
             else:
                 a[i * 2] = KIND(0)
-    limit = KIND(8 * EPS) * (largest if SQUARE else max(most, largest))
-    count, left, waiting, first, second = 0, 0, -1, 0, half
-    if SQUARE:
-        outlined(turned_pair)(a, (half - 1) * row, (size - 1) * row, width, cosine, sine, KIND)
-        limit = max(limit, KIND(EPS / 16))
-        z[half - 1] = max(length, limit)
-        side[half - 1] = 1
-        taken[0] = half - 1
-        count = 1
+    return rho, KIND(8 * EPS) * (largest if SQUARE else max(most, largest)), length, cosine, sine
+
+
+def deflated(a, u, row, width, values, order, z, side, taken, many, half, rho, limit, count, VECTORS, SQUARE, KIND):
+    """Writes which poles stay, from the front of `taken`, and which drop out, from its end. Returns how many of either there are."""
+    left, waiting, first, second = 0, -1, 0, half
+    in_first, in_all = half - 1 if SQUARE else half, many
     for _ in rolled(range(many - count)):
         # The next pole of either half.
         i = order[min(first, max(in_first - 1, 0))]
@@ -289,6 +313,12 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
     if waiting >= 0:
         taken[count] = waiting
         count += 1
+    return count, left
+
+
+def poles_written(values, z, side, taken, poles, weights, squares, rho, count, SQUARE, KIND):
+    """Writes the poles that stay and their corrections. Returns how many vectors are of the first half alone, and of both."""
+    N = lanes(KIND)
     ones, both = 0, 0
     total = KIND(0)
     for k in rolled(range(count)):
@@ -308,6 +338,11 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
     end = end + room + room
     for k in rolled(range(count, count + 2 * N)):
         poles[k] = end
+    return ones, both
+
+
+def sorted_by_half(a, b, u, v, row, width, many, values, side, taken, place, gone, count, left, ones, both, VECTORS, SQUARE, KIND):
+    """Moves vectors of the first half before those of both and of the second, and behind these what dropped out."""
     one, two, three = 0, ones, ones + both
     for k in rolled(range(count)):
         i = taken[k]
@@ -325,9 +360,60 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
         outlined(moved)(a + i * row, b + (count + k) * row, width, KIND)
         if SQUARE and VECTORS:
             outlined(moved)(u + i * row, v + (count + k) * row, many, KIND)
-    counts[0] = count
-    counts[1] = ones
-    counts[2] = both
+
+
+def fractions_added(poles, squares, start, stop, count, index, origin, tau, SQUARE, KIND):
+    """The sums of the fractions with poles up to `index` and behind it, and their slopes; it is from `start` to `stop` in all lanes."""
+    N = lanes(KIND)
+    zero, one = broadcast(KIND(0), N), broadcast(KIND(1), N)
+    psi, phi, psi_slope, phi_slope = zero, zero, zero, zero
+    for j in rolled(range(start)):
+        r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
+        t = broadcast(squares[j], N) * r
+        psi = psi + t
+        psi_slope = multiply_add(t, r, psi_slope)
+    for j in rolled(range(start, stop)):
+        r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
+        t = broadcast(squares[j], N) * r
+        below = broadcast(KIND(j), N) <= index
+        psi = psi + where(below, t, zero)
+        phi = phi + where(below, zero, t)
+        psi_slope = psi_slope + where(below, t * r, zero)
+        phi_slope = phi_slope + where(below, zero, t * r)
+    for j in rolled(range(stop, count)):
+        r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
+        t = broadcast(squares[j], N) * r
+        phi = phi + t
+        phi_slope = multiply_add(t, r, phi_slope)
+    return psi, phi, psi_slope, phi_slope
+
+
+def better_zero(f, psi_slope, phi_slope, origin, tau, before, after, left, right, low_end, high_end, SQUARE, KIND):
+    """The next guess at a zero, by its distance from `origin`, between the ends."""
+    N = lanes(KIND)
+    zero, two = broadcast(KIND(0), N), broadcast(KIND(2), N)
+    # The zero of the sum of two fractions with the poles beside it that has the value and slopes found.
+    p, q = before - tau, after - tau
+    sigma = origin + tau
+    if SQUARE:
+        p, q = p * (left + sigma), q * (right + sigma)
+    c = f - p * psi_slope - q * phi_slope
+    pq = p * q
+    along = (p + q) * f - pq * (psi_slope + phi_slope)
+    constant = pq * f
+    inside = along * along - broadcast(KIND(4), N) * constant * c
+    root = sqrt(where(inside > zero, inside, zero))
+    by_less = along <= zero
+    change = where(by_less, along - root, two * constant) / where(by_less, two * c, along + root)
+    if SQUARE:
+        squared = sigma * sigma + change
+        change = change / (sigma + sqrt(where(squared > zero, squared, zero)))
+    new = tau + change
+    # Where that leads outside, between the ends by their exponents: a zero may be close to its pole.
+    between = sqrt(abs(low_end)) * sqrt(abs(high_end))
+    between = where(low_end < zero, -between, between)
+    between = where(between == zero, (low_end + high_end) * broadcast(KIND(2.0**-10), N), between)
+    return where(new > low_end, where(new < high_end, new, between), between)
 
 
 def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, SQUARE, KIND):
@@ -340,8 +426,8 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
     place = marks + PLACE * long + at
     count = marks[COUNTS * long + 4 * low]
     apart_from = (space + 2 * n * step if VECTORS else space) + low * step + low
-    zero, one, two = broadcast(KIND(0), N), broadcast(KIND(1), N), broadcast(KIND(2), N)
-    EPS = 2.0**-24 if KIND is float32 else 2.0**-53
+    zero, one = broadcast(KIND(0), N), broadcast(KIND(1), N)
+    EPS = epsilon(KIND)
     for i in rolled(range(start, min(stop, count), N)):
         index = broadcast(KIND(i), N) + load(counted, 0, N)
         left, right = load(poles, i, N), load(poles, i + 1, N)
@@ -357,25 +443,7 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
         steps = 0
         edge = min(i + N, count)
         while (lane_sum(active) > KIND(0)) & (steps < STEPS):
-            psi, phi, psi_slope, phi_slope = zero, zero, zero, zero
-            for j in rolled(range(i)):
-                r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
-                t = broadcast(squares[j], N) * r
-                psi = psi + t
-                psi_slope = multiply_add(t, r, psi_slope)
-            for j in rolled(range(i, edge)):
-                r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
-                t = broadcast(squares[j], N) * r
-                below = broadcast(KIND(j), N) <= index
-                psi = psi + where(below, t, zero)
-                phi = phi + where(below, zero, t)
-                psi_slope = psi_slope + where(below, t * r, zero)
-                phi_slope = phi_slope + where(below, zero, t * r)
-            for j in rolled(range(edge, count)):
-                r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
-                t = broadcast(squares[j], N) * r
-                phi = phi + t
-                phi_slope = multiply_add(t, r, phi_slope)
+            psi, phi, psi_slope, phi_slope = fractions_added(poles, squares, i, edge, count, index, origin, tau, SQUARE, KIND)
             f = one + psi + phi
             if steps == 0:
                 # The sum half-way says which pole is the nearer one. Of the last zero it is the one before.
@@ -388,28 +456,7 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
                 after = where(by_left, gap, zero)
             low_end = where(f < zero, tau, low_end)
             high_end = where(f > zero, tau, high_end)
-            # The zero of the sum of two fractions with the poles beside it that has the value and slopes found.
-            p, q = before - tau, after - tau
-            sigma = origin + tau
-            if SQUARE:
-                p, q = p * (left + sigma), q * (right + sigma)
-            c = f - p * psi_slope - q * phi_slope
-            pq = p * q
-            along = (p + q) * f - pq * (psi_slope + phi_slope)
-            constant = pq * f
-            inside = along * along - broadcast(KIND(4), N) * constant * c
-            root = sqrt(where(inside > zero, inside, zero))
-            by_less = along <= zero
-            change = where(by_less, along - root, two * constant) / where(by_less, two * c, along + root)
-            if SQUARE:
-                squared = sigma * sigma + change
-                change = change / (sigma + sqrt(where(squared > zero, squared, zero)))
-            new = tau + change
-            # Where that leads outside, between the ends by their exponents: a zero may be close to its pole.
-            between = sqrt(abs(low_end)) * sqrt(abs(high_end))
-            between = where(low_end < zero, -between, between)
-            between = where(between == zero, (low_end + high_end) * broadcast(KIND(2.0**-10), N), between)
-            new = where(new > low_end, where(new < high_end, new, between), between)
+            new = better_zero(f, psi_slope, phi_slope, origin, tau, before, after, left, right, low_end, high_end, SQUARE, KIND)
             done = abs(f) <= (one + phi - psi) * broadcast(KIND(2 * EPS), N)
             step_left = where(done, zero, abs(new - tau) - abs(new) * broadcast(KIND(2 * EPS), N))
             tau = where(active > zero, where(done, tau, new), tau)
