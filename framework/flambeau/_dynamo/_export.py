@@ -75,7 +75,8 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     from .. import fx
     from ..compiler import _functions, _graphs
     from ..compiler._programs import Program
-    from ..compiler._recorder import Event, Recorder, Step
+    from ..compiler._recorder import Event, Recorder
+    from ..compiler._steps import Step
     from ..fx._codegen import _PyTreeCodeGen, _PyTreeInfo
     from . import exc
 

@@ -14,8 +14,8 @@ from .. import _state
 from ..tensor import Tensor, wrap
 from ._launches import LaunchTable, Unknown, chain_in, python_step_in, step_in
 from ._memory import Plan
-from ._recorder import Constant, Step
 from ._refs import tensors_in
+from ._steps import Constant, Step
 
 __all__ = ["ArrayRun", "StepOnArrays", "arguments_of"]
 

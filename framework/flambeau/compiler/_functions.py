@@ -17,8 +17,10 @@ from .._interpreters import pop, push
 from ..tensor import Tensor
 from . import _explain, _programs, set_stance
 from ._backends import Backend
+from ._deferred import Deferred
 from ._programs import Program
-from ._recorder import Deferred, Recorder, Step, ambient_now, looks_of
+from ._recorder import Recorder, ambient_now
+from ._steps import Step, looks_of
 
 _local = _state.local
 _MOST_SIGNATURES = 256                                # of calls, that a function remembers

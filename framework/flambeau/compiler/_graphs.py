@@ -16,8 +16,9 @@ from ..ops._spec.base import FUNCTION
 from ..tensor import Tensor
 from . import _explain
 from ._backends import Backend
-from ._recorder import Constant, Step, become
+from ._deferred import become
 from ._refs import read_by
+from ._steps import Constant, Step
 
 _SIGNS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "true_divide": operator.truediv, "div": operator.truediv,
           "matmul": operator.matmul, "getitem_op": operator.getitem}  # fmt: skip

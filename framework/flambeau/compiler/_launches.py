@@ -19,8 +19,8 @@ from ..ops._spec import ElementwiseOp, PrimitiveOp, sum_to_in
 from ..ops._spec.nodes import tensor_names
 from ..tensor import wrap
 from ._backward import formula_of
-from ._recorder import Constant, Step
 from ._refs import tensors_in
+from ._steps import Constant, Step
 
 __all__ = ["LaunchTable", "Unknown", "chain_in", "python_gradients_in", "python_step_in", "gradients_in", "step_in"]
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from .._arrays import ndarray
 from ..tensor import wrap
-from ._recorder import Step
 from ._refs import read_by
+from ._steps import Step
 
 __all__ = ["Plan", "Planned", "is_ours_alone"]
 

@@ -17,8 +17,8 @@ from flambeau_kernels.cpu.products import matmul
 
 from .._arrays import is_c_contiguous
 from ..tensor import Tensor, wrap
-from ._recorder import Step
 from ._refs import GroupFormula, read_by
+from ._steps import Step
 
 __all__ = ["Finished", "joined"]
 

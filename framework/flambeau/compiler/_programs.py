@@ -27,11 +27,13 @@ from . import _products, _rows
 from ._array_runs import ArrayRun
 from ._background import Kernel, stand_in
 from ._backward import History, formula_of, has_gradients
+from ._deferred import become
 from ._formulas import FUSED_DTYPES, Number, looks_first, widens
 from ._memory import Plan, is_ours_alone
-from ._recorder import RECORDED_FROM, Constant, Step, become
+from ._recorder import RECORDED_FROM
 from ._refs import GroupFormula, decoded, read_by
 from ._rows import Rows
+from ._steps import Constant, Step
 
 FUSED_FROM = RECORDED_FROM                                    # elements of a chain
 # Bytes that need not be written to memory and read again; with fewer, recording a call costs more than a chain saves.

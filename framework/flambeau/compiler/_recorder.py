@@ -1,9 +1,9 @@
 """What `compile` records while a function runs, and when it computes that.
 
 Python runs in every call. A `Recorder`, an interpreter (see `_interpreters`), answers operations without computing them: their
-results are `Deferred` tensors, whose shape and dtype are known. What has been recorded is a path in a tree (`Step`), in which each
-step is found by the operation, its operands' places, their shapes and dtypes, and constants. So following the tree is what checks
-that a program of an earlier call is right for this one, and there is nothing else to check.
+results are `Deferred` tensors (`_deferred.py`), whose shape and dtype are known. What has been recorded is a path in a tree
+(`_steps.py`), in which each step is found by the operation, its operands' places, their shapes and dtypes, and constants. So
+following the tree is what checks that a program of an earlier call is right for this one, and there is nothing else to check.
 
 Whatever asks for more of a Deferred than its shape and dtype, every operation that is not recorded, and the end of the function
 `flush` what is pending: the program of the path computes those results that are still alive, and the Deferreds become the tensors
@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import gc
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from time import perf_counter
@@ -30,334 +29,25 @@ from flambeau_kernels import hot_calls
 from flambeau_kernels.engine.calls import follow
 from flambeau_kernels.engine.calls import settle as native_settle
 
-from .. import _state, _warn, dtypes
+from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
 from .._interpreters import NOTED, Interpreter, below
-from .._subclass import _OPERATORS, _is_plain_method
 from ..autograd import tape
-from ..devices import CPU, Size, device, layout, memory_format
-from ..dtypes import dtype
+from ..devices import device
 from ..nn.parameter import Parameter
-from ..ops import _dispatch
-from ..ops._derive import is_loaded_later
-from ..ops._spec import OPS
-from ..ops.creation._options import scalar_of_dtype
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from . import _explain
-from ._background import stand_in
+from ._deferred import Deferred, pending_of, set_pending
 from ._handlers import would_be_caught
+from ._operations import is_elementwise, is_sound, looking, maker_of, may_wait, meta_of, meta_of_argument, no_draws
+from ._steps import NODE, PLAIN, Constant, Step, are_equal, is_view, owner_of
 
 _local = _state.local
 _new = object.__new__
 _ref = weakref.ref
-_PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
-_SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
-_set_array, _set_node, _set_storage, _set_view_of, _set_pending = (slot.__set__ for slot in _SLOTS.values())
-_get_view_of = _SLOTS["_view_of"].__get__
-_IDENTIFIED = _PLAIN | {float, slice}                 # constants that are what they were as long as they are the same object
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
 RECORDED_FROM = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
-
-
-_NODE = follow.LIKELY.index("node")
-
-
-class Step:
-    """One recorded operation, and those that have followed it.
-
-    `refs` are its arguments: ints for tensors, the value of that number or, below zero, input ``-1 - ref``; other arguments are in
-    a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `metas` its results on the meta device.
-    A step whose `same` is a ref returned that operand. One that `stores` writes to its first operand, and has no results. `node` is
-    what `flambeau_kernels.engine.calls.follow` calls a node, and the step.
-    """
-
-    __slots__ = (
-        "op", "refs", "looks", "parent", "first", "results", "several", "same", "stores", "after", "programs", "where", "node", "numbered",
-        "ambient",
-    )  # fmt: skip
-
-    def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
-        self.op, self.refs, self.looks, self.parent = op, refs, looks, parent
-        self.first = 0 if parent is None else parent.first + len(parent.results)
-        self.results: tuple[Any, ...] = ()
-        self.numbered: tuple[tuple[int, Any], ...] = ()  # the numbers of results, and these
-        self.several: Any = None
-        self.same: int | None = None
-        self.stores = False
-        self.after: dict[Any, Step | None] = {}       # None: an operation that is not recorded
-        self.programs: dict[Any, Any] = {}            # by the values that are asked for
-        self.where = tape.users_place()               # of the call that was recorded
-        self.node: list[Any] = [None, self, None]     # the last: what `flambeau_kernels.engine.calls.settle` calls ready
-        self.ambient: Any = None                      # of the first step of a tree: see `ambient_now`, of what is expected after it
-
-    def expect(self, after: Step, known: int, op: Any, refs: Any, instead: bool = False, several: Any = None) -> None:
-        """Let a call of `op` on `refs` be what is looked at first when this step has been followed, with `known` inputs.
-
-        `several` makes what the call gives of a tuple of results.
-
-        That is the call as it was written, for which `after` may have another operation: constants and looks of operands, which are
-        compared, decide which one. Where `after` is expected already it stays so, by the call that came first, or by this one `instead`.
-        """
-        likely = self.node[0]
-        if likely is not None and likely[_NODE] is after.node and not instead or after.same is not None:
-            return
-        numbered = [ref for ref in after.refs if ref.__class__ is int]
-        looks = dict(zip(numbered, [look for look in after.looks if isinstance(look, Tensor)], strict=True))
-        pattern: list[Any] = []
-        for ref in refs:
-            if ref.__class__ is int:
-                is_new = -ref > known
-                known += is_new
-                if is_new and ref not in looks:
-                    return
-                pattern += (looks_of(looks[ref]), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
-            elif _is_constant(ref):
-                pattern += (None, _constant(ref))
-            else:
-                return                                # lists of tensors, and what may be changed
-        if after.several is None:
-            self.node[0] = (op, tuple(pattern), after.first, after.results[0], after.node, None)
-        else:
-            numbers = tuple(range(after.first, after.first + len(after.results)))
-            self.node[0] = (op, tuple(pattern), numbers, after.results, after.node, several or after.several)
-
-    def path(self) -> list[Step]:
-        """The steps from the first one to this one."""
-        found, step = [], self
-        while step.parent is not None:
-            found.append(step)
-            step = step.parent
-        return found[::-1]
-
-
-    def count_programs(self) -> int:
-        """Of this step and of all that have followed it."""
-        count, waiting = 0, [self]                    # paths may be longer than Python's stack is deep
-        while waiting:
-            step = waiting.pop()
-            count += len(step.programs)
-            waiting += [after for after in step.after.values() if after is not None]
-        return count
-
-
-def _is_constant(ref: Any) -> bool:
-    if ref.__class__ is Constant:
-        return ref.value.__class__ in _IDENTIFIED
-    return (ref.__class__ is list or ref.__class__ is tuple) and all(map(_is_constant, ref))
-
-
-def _constant(ref: Any) -> Any:
-    """The value of a constant, or of a list or tuple of such."""
-    return ref.value if ref.__class__ is Constant else type(ref)(map(_constant, ref))
-
-
-def looks_of(look: Tensor) -> Any:
-    """What `flambeau_kernels.engine.calls.follow` compares a new input with, where that is to look as the tensor does."""
-    array = look._array
-    return np.array([*array.shape, *array.strides], np.int64).tobytes(), np.dtype(look.dtype.numpy), look.requires_grad
-
-
-class Constant:
-    """An argument that is no tensor."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-class Deferred(Tensor):
-    """A result that is recorded and not computed yet. It becomes a Tensor, the same object, when more than its looks is asked for."""
-
-    __slots__ = ()
-    _plain_operand = True
-
-
-# Of a Deferred: the recorder, the number of its value, and a meta tensor of its looks. They are where its gradient will be.
-_pending: Callable[[Any], tuple[Recorder, int, Tensor]] = _SLOTS["_gradient"].__get__
-
-
-def settle(self: Deferred) -> None:
-    """Make the Deferred the tensor it stands for."""
-    pending: Any = _pending(self)
-    if pending.__class__ is tuple:                    # another thread may have been faster
-        pending[0].flush("a value was asked for", asked=True)
-
-
-def _slot(name: str) -> property:
-    slot = _SLOTS[name]
-
-    def read(self: Any) -> Any:
-        settle(self)
-        return slot.__get__(self)
-
-    def write(self: Any, value: Any) -> None:
-        settle(self)
-        slot.__set__(self, value)
-
-    return property(read, write)
-
-
-def _by_meta(name: str) -> Any:
-    """A property or method of Tensor, answered by the meta tensor of the same looks."""
-    attribute = Tensor.__dict__[name]
-    if isinstance(attribute, property):
-        return property(lambda self: getattr(_pending(self)[2], name), doc=attribute.__doc__)
-    return lambda self, *args, **kwargs: attribute(_pending(self)[2], *args, **kwargs)
-
-
-def _settling(name: str, attribute: Any) -> Any:
-    """A property or method of Tensor that is no operation: it meets the tensor itself."""
-    if isinstance(attribute, property):
-
-        def read(self: Any) -> Any:
-            settle(self)
-            return getattr(self, name)
-
-        def write(self: Any, value: Any) -> None:
-            settle(self)
-            setattr(self, name, value)
-
-        return property(read, write, doc=attribute.__doc__)
-
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        settle(self)
-        return getattr(self, name)(*args, **kwargs)
-
-    return method
-
-
-_LOOKS = (
-    "shape", "dtype", "ndim", "itemsize", "nbytes", "requires_grad", "dim", "ndimension", "size", "stride", "numel", "nelement",
-    "element_size", "is_contiguous", "is_floating_point", "is_complex", "is_signed",
-)  # fmt: skip
-_ALWAYS = {"device": CPU, "is_cpu": True, "is_cuda": False, "is_meta": False, "_lacks_values": False}
-# Functions of operations; what they read of a tensor beside its looks, they find by its slots.
-_BY_OPERATIONS = (
-    "__getitem__", "__iter__", "__div__", "__rdiv__", "T", "H", "mT", "mH", "real", "imag", "view", "where", "to", "bfloat16", "bool",
-    "byte", "cdouble", "cfloat", "chalf", "char", "double", "float", "half", "int", "long", "short", "new_zeros", "new_ones", "new_full",
-    "new_empty", "detach", "backward",
-)  # fmt: skip
-_KEPT = frozenset((
-    "__new__", "__init__", "__init_subclass__", "__class__", "__torch_function__", "__getattr__", "__dict__", "__weakref__", "__slots__",
-    "__module__", "__doc__", "__annotations__", "__hash__", "__getattribute__", "__setattr__", "__delattr__", "__qualname__",
-    "__array_priority__", "__static_attributes__", "__firstlineno__", "_plain_operand", "_overrides_ops", "__torch_dispatch__",
-    *_SLOTS, *_BY_OPERATIONS, *_OPERATORS,
-))  # fmt: skip
-
-
-class _Later:
-    """A member of Tensor that its family of operations has not defined yet; what Deferred has for it takes its place when asked for."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def _found(self) -> Any:
-        getattr(Tensor, self.name)                    # which loads the family
-        made = _settling(self.name, Tensor.__dict__[self.name])
-        setattr(Deferred, self.name, made)
-        return made
-
-    def __get__(self, tensor: Any, cls: type) -> Any:
-        return self._found().__get__(tensor, cls)
-
-    def __set__(self, tensor: Any, value: Any) -> None:
-        self._found()
-        setattr(tensor, self.name, value)
-
-
-def _forget_base(self: Deferred, base: Any) -> None:
-    """Set the slot of what a tensor is a view of; that it is one of nothing need not be known before it is there."""
-    if base is None:
-        _set_view_of(self, None)
-    else:
-        settle(self)
-        self._view_of = base
-
-
-def _copy_into(self: Any, other: Any = None, non_blocking: bool = False, x2: Any = None) -> Any:
-    """`Tensor.copy_` of a Deferred: an operation like others where what is copied is an array of the host, and fits."""
-    plain = x2 is None and (non_blocking is False or non_blocking is True)
-    if plain and (other.__class__ is Deferred or _is_there(other) and other is not None) and _fits_in(other.shape, self.shape):
-        return _dispatch.call_inplace(_OVERWRITE(), (self, other), Tensor.copy_)  # type: ignore[attr-defined]
-    settle(self)
-    return self.copy_(other, non_blocking, x2)
-
-
-def _fill(self: Any, value: Any) -> Any:
-    """`Tensor.fill_` of a Deferred with a number, as an operation like others."""
-    look = _pending(self)[2]
-    if value.__class__ in (int, float, bool) and 0 not in look._array.strides:
-        kind = look.dtype.numpy
-        return _copy_into(self, wrap(np.full((), scalar_of_dtype(value, kind, look._array.size), kind)))
-    settle(self)
-    return self.fill_(value)
-
-
-def _fits_in(shape: Any, wanted: Any) -> bool:
-    """Whether `shape` broadcasts to `wanted`."""
-    return len(shape) <= len(wanted) and all(n in (1, m) for n, m in zip(reversed(shape), reversed(wanted), strict=False))
-
-
-@functools.cache
-def _OVERWRITE() -> Any:
-    return OPS["Tensor.overwrite"]
-
-
-def _complete() -> None:
-    """Give `Deferred` all that Tensor has beside operations."""
-    for name, attribute in list(Tensor.__dict__.items()):
-        if name in _KEPT:
-            continue
-        if is_loaded_later(attribute):
-            made: Any = _Later(name)
-        elif name in _LOOKS:
-            made = _by_meta(name)
-        elif name in _ALWAYS:
-            made = property(lambda self, value=_ALWAYS[name]: value)
-        elif isinstance(attribute, property) or _is_plain_method(attribute):
-            made = _settling(name, attribute)
-        else:
-            continue                                  # operations, which come to the recorder, and plain values
-        setattr(Deferred, name, made)
-    for name in _SLOTS:
-        setattr(Deferred, name, _slot(name))
-    Deferred._view_of = property(Deferred._view_of.fget, _forget_base)  # type: ignore[attr-defined, method-assign, assignment]
-    Deferred.copy_, Deferred.fill_, Deferred.zero_ = _copy_into, _fill, lambda self: _fill(self, 0)  # type: ignore[attr-defined]
-    Deferred._looks = property(lambda self: wrap(stand_in(_pending(self)[2])))  # type: ignore[assignment, method-assign]
-    Deferred.__len__ = lambda self: len(_pending(self)[2])  # type: ignore[method-assign]
-    _dispatch.take_for_plain(Deferred)
-
-
-_complete()
-
-
-def _is_no_view(made: Any) -> bool:
-    """Whether a Deferred has been told that it is a view of nothing, though an operation makes it so."""
-    try:
-        return _get_view_of(made) is None
-    except AttributeError:
-        return False
-
-
-def become(made: Any, result: Tensor) -> None:
-    """Make the Deferred `made` what `result` is, whose place it takes wherever the tape knows it."""
-    _set_array(made, result._array)
-    _set_node(made, result._node)
-    storage = result._storage
-    _set_storage(made, storage)
-    view_of = getattr(result, "_view_of", None)
-    _set_view_of(made, None if view_of is None or _is_no_view(made) else view_of)
-    _set_pending(made, getattr(result, "_gradient", None))
-    made.__class__ = Tensor
-    views = storage[tape.VIEWS]
-    if views:
-        for at, ref in enumerate(views):
-            if ref() is result:
-                views[at] = weakref.ref(made)
 
 
 def ambient_now() -> tuple[Any, ...]:
@@ -491,14 +181,14 @@ class Recorder(Interpreter):
                     if found is not None:
                         return found
             kind = op.kind
-            if kind == "elementwise" or kind == "view" or self.records_all or _may_wait(op) or _is_sound(op, args):
+            if kind == "elementwise" or kind == "view" or self.records_all or may_wait(op) or is_sound(op, args):
                 found = self._deferred(op, args, written)
                 if found is not NotImplemented:
                     return found
                 if not self.records_all and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
                     self.passed += 1
                     return NotImplemented             # it reads tensors that are there, and writes to none
-            elif kind == "composite" and (self._draws_apart(op) or _is_elementwise(op, args)):
+            elif kind == "composite" and (self._draws_apart(op) or is_elementwise(op, args)):
                 self.passed += 1
                 self.apart += 1
                 return NOTED                          # its parts come here in turn
@@ -508,7 +198,7 @@ class Recorder(Interpreter):
                 found = self._stored(op, args)
             if found is not NotImplemented:
                 return found
-            if op.kind == "composite" and op.inplace_view is None and not _has_history(args) and _is_elementwise(op, args):
+            if op.kind == "composite" and op.inplace_view is None and not _has_history(args) and is_elementwise(op, args):
                 self.passed += 1
                 self.apart += 1
                 return NOTED                          # its parts, and the storing of what they give
@@ -581,7 +271,7 @@ class Recorder(Interpreter):
         So it is recorded as an operation that writes to nothing.
         """
         target = args[0]
-        if _pending(target)[0] is not self:
+        if pending_of(target)[0] is not self:
             return NotImplemented
         marker = _in_place(op)
         made = None if self.quick is None else self.quick(marker, args)
@@ -593,20 +283,20 @@ class Recorder(Interpreter):
             made = self._deferred(own, given, (marker, args))
             if made is NotImplemented:
                 return NotImplemented
-        before, after = _pending(target)[1], _pending(made)
+        before, after = pending_of(target)[1], pending_of(made)
         self._made[-1] = _ref(target)
-        _set_pending(target, after)
+        set_pending(target, after)
         self._writes[after[1]] = self._writes.pop(before, 0) + 1
         return target
 
     def _stored(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The Deferred ``args[0]``, where a step of the path is to write to it and what shares its memory; or NotImplemented."""
         target = args[0]
-        if _pending(target)[0] is not self or op.random:
+        if pending_of(target)[0] is not self or op.random:
             return NotImplemented
         called = None if op.forwards_to is None else op.forwards_to(*args)
         own, given = (op, args) if called is None else called
-        if given[0] is not target or own.kind != "elementwise" and not own.deferrable and not _is_sound(own, given):
+        if given[0] is not target or own.kind != "elementwise" and not own.deferrable and not is_sound(own, given):
             return NotImplemented
         made = self._deferred(own, given, (_store_in(own), given))
         return made if made is NotImplemented else target
@@ -614,16 +304,16 @@ class Recorder(Interpreter):
     def _recorded_store(self, op: Any, refs: list[Any], args: tuple[Any, ...]) -> Step | None:
         """A new step that writes to its first operand; None if `op` shall not be recorded so."""
         numbers = _read_by(refs)
-        owner = _owner_of(refs[0], self.step)
-        if owner < 0 or any(_owner_of(ref, self.step) == owner and not self._is_same_part(ref, refs[0]) for ref in numbers if ref >= 0):
+        owner = owner_of(refs[0], self.step)
+        if owner < 0 or any(owner_of(ref, self.step) == owner and not self._is_same_part(ref, refs[0]) for ref in numbers if ref >= 0):
             return None                               # it writes to an input, or reads other parts of what it writes
-        operands = tuple([_meta_of(a) for a in args])
+        operands = tuple([meta_of_argument(a) for a in args])
         target = operands[0]
         looks = target._array.shape, target._array.strides, target.dtype
         if _has_history(args) or args[0].__class__ is not Deferred:
             return None
         try:
-            with _looking(_no_draws):
+            with looking(no_draws):
                 op.enter_inplace(*operands)
         except Exception:  # whatever is wrong is said by the operation itself, which now runs at once
             return None
@@ -638,10 +328,10 @@ class Recorder(Interpreter):
         if number == other:
             return True
         steps = [next((s for s in self.step.path() if s.first <= n < s.first + len(s.results)), None) for n in (number, other)]
-        if None in steps or not all(_is_view(s.op) for s in steps):
+        if None in steps or not all(is_view(s.op) for s in steps):
             return False
         a, b = steps
-        return a.op is b.op and number - a.first == other - b.first and _are_equal(a.refs, b.refs)
+        return a.op is b.op and number - a.first == other - b.first and are_equal(a.refs, b.refs)
 
     def _may_be_replaced(self, number: int) -> bool:
         """Whether a pending value is in no memory but its own, and saved for no gradient, so that nobody would see it written to."""
@@ -650,7 +340,7 @@ class Recorder(Interpreter):
             op = step.op
             if step.first <= number < step.first + len(step.results):
                 return op.kind == "elementwise" or op.in_rows is not None or op.deferrable or op.finished_by is not None
-            if number in _read_by(step.refs) and (_is_view(op) or any(result.requires_grad for result in step.results)):
+            if number in _read_by(step.refs) and (is_view(op) or any(result.requires_grad for result in step.results)):
                 return False
             step = step.parent
         return False
@@ -745,11 +435,11 @@ class Recorder(Interpreter):
         if several is (step.several is None) or len(results) != len(step.results):
             return
         for number, one in enumerate(results, step.first):
-            if one.__class__ is not Deferred or _pending(one)[:2] != (self, number):
+            if one.__class__ is not Deferred or pending_of(one)[:2] != (self, number):
                 return
         likely = before.node[0]
-        if likely is not None and likely[_NODE] is step.node:
-            self._expect(before, step, known, (op, args), True, _maker_of(result.__class__) if several else None)
+        if likely is not None and likely[NODE] is step.node:
+            self._expect(before, step, known, (op, args), True, maker_of(result.__class__) if several else None)
 
     def _may_write(self, step: Step, args: tuple[Any, ...]) -> bool:
         """Whether the result of `step` may take the place of ``args[0]``."""
@@ -757,14 +447,14 @@ class Recorder(Interpreter):
             return False
         if args[0].__class__ is not Deferred:         # it has been computed meanwhile
             return False
-        _, number, look = _pending(args[0])
+        _, number, look = pending_of(args[0])
         made = step.results[0]
         alike = made.dtype is look.dtype and made._array.shape == look._array.shape and made._array.strides == look._array.strides
         return alike and self._may_be_replaced(number)
 
     def _pending_at(self, number: int, result: Tensor) -> Any:
         one = _new(Deferred)
-        _set_pending(one, (self, number, result))
+        set_pending(one, (self, number, result))
         return one
 
     def _is_worth(self, args: Any) -> bool:
@@ -790,7 +480,7 @@ class Recorder(Interpreter):
         for a in args:
             kind = a.__class__
             if kind is Deferred:
-                pending = _pending(a)
+                pending = pending_of(a)
                 if pending[0] is not self:
                     return False
                 put(pending[1])
@@ -809,7 +499,7 @@ class Recorder(Interpreter):
             elif kind is float:
                 put(kind)
                 put(a if a else str(a))               # zeros of both signs are equal
-            elif kind in _PLAIN:
+            elif kind in PLAIN:
                 put(kind)
                 put(a)
             elif kind is slice:
@@ -833,7 +523,7 @@ class Recorder(Interpreter):
         for a in args:
             kind = a.__class__
             if kind is Deferred:
-                refs.append(_pending(a)[1])
+                refs.append(pending_of(a)[1])
             elif isinstance(a, Tensor):
                 refs.append(-1 - self._numbers[id(a)])
             elif kind is list or kind is tuple:
@@ -851,7 +541,7 @@ class Recorder(Interpreter):
         if any(a.__class__ is device and a.type != "cpu" for a in args):
             return None                               # a Deferred is on the CPU
         # What may fail by its values is recorded for a replay too, but a program that would catch that runs it at once.
-        if self.records_all and self.notes_events and op.kind not in ("elementwise", "view") and not _may_wait(op) and would_be_caught():
+        if self.records_all and self.notes_events and op.kind not in ("elementwise", "view") and not may_wait(op) and would_be_caught():
             return None
 
         def meta(a: Any, ref: Any) -> Any:
@@ -860,14 +550,14 @@ class Recorder(Interpreter):
             if isinstance(ref, (list, tuple)):
                 return type(ref)([meta(x, r) for x, r in zip(a, ref, strict=True)])
             if ref not in metas:
-                looks = _pending(a)[2] if a.__class__ is Deferred else a
-                metas[ref] = _meta(looks)
+                looks = pending_of(a)[2] if a.__class__ is Deferred else a
+                metas[ref] = meta_of(looks)
             return metas[ref]
 
         operands = tuple([meta(a, ref) for a, ref in zip(args, refs, strict=True)])
         counts = {ref: found._storage[tape.COUNT] for ref, found in metas.items()}
         try:
-            with _looking(_no_draws):
+            with looking(no_draws):
                 result = op.enter(*operands)
         except Exception:  # whatever is wrong, or needs values, is said or done by the operation itself, which now runs at once
             return None
@@ -885,7 +575,7 @@ class Recorder(Interpreter):
         step.results = results
         step.numbered = ((step.first, results[0]),) if len(results) == 1 else tuple(enumerate(results, step.first))
         if several:
-            step.several = _maker_of(result.__class__)
+            step.several = maker_of(result.__class__)
         return step
 
     # -- computing
@@ -938,7 +628,7 @@ class Recorder(Interpreter):
         for ref in self._made:
             one = ref()
             if one is not None:
-                alive[_pending(one)[1]] = one
+                alive[pending_of(one)[1]] = one
         one = None
         inputs, counts, writes, ambient, token = self.inputs, self._counts, self._writes, self._ambient, self._path[7]
         self._restart()
@@ -965,7 +655,7 @@ class Recorder(Interpreter):
                 step.node[2] = (bytes([number in alive for number in numbers]), walk, program)
         if writes:
             for number, count in writes.items():
-                held = next((one for n, one in alive.items() if n == number or n > number and _owner_of(n, step) == number), None)
+                held = next((one for n, one in alive.items() if n == number or n > number and owner_of(n, step) == number), None)
                 if held is not None:                  # else nobody has the memory any more
                     held._storage[tape.COUNT] += count
         self.ran.append(program)
@@ -977,56 +667,6 @@ def _compute(program: Any, inputs: list[Tensor], alive: dict[int, Any]) -> None:
     began = perf_counter()
     program(inputs, alive)
     program.seconds = perf_counter() - began
-
-
-def _maker_of(kind: Any) -> Any:
-    """What makes a list, tuple or named tuple of one sequence of results."""
-    return getattr(kind, "_make", kind)
-
-
-def _may_wait(op: Any) -> bool:
-    """Whether `op`, neither a formula nor a view, may be computed later than it is called, whatever its operands hold."""
-    return op.in_rows is not None or op.deferrable or op.shares_memory or op.finished_by is not None
-
-
-def _is_sound(op: Any, args: tuple[Any, ...]) -> bool:
-    """Whether `op`, whose elements decide whether it fails, is known not to: those are there, and say so."""
-    if op.may_be_put_off is None:
-        return False
-    read = [args[k] for k in op.read_before]
-    return all(map(_is_there, read)) and bool(op.may_be_put_off(*args))
-
-
-def _is_there(a: Any) -> bool:
-    """Whether an argument, a tensor, None or a tuple of these, is in host memory now."""
-    if a.__class__ is tuple or a.__class__ is list:
-        return all(map(_is_there, a))
-    return a is None or (a.__class__ is Tensor or a.__class__ is Parameter) and a._array.__class__ is ndarray
-
-
-def _is_view(op: Any) -> bool:
-    """Whether results of `op` are in the memory of its operand."""
-    return op.kind == "view" or op.shares_memory
-
-
-def _owner_of(number: int, step: Any) -> int:
-    """The value whose memory one of the path to `step` is in, or the input, as refs have it."""
-    while number >= 0 and step.parent is not None:
-        if step.first <= number < step.first + len(step.results):
-            if not _is_view(step.op) or step.refs[0].__class__ is not int:
-                return number
-            number = step.refs[0]
-        step = step.parent
-    return number
-
-
-def _are_equal(refs: Any, others: Any) -> bool:
-    """Whether steps have the same arguments."""
-    if refs.__class__ is Constant is others.__class__:
-        return refs.value.__class__ is others.value.__class__ and refs.value == others.value
-    if refs.__class__ is int or refs.__class__ is not others.__class__:
-        return refs.__class__ is others.__class__ and refs == others
-    return len(refs) == len(others) and all(map(_are_equal, refs, others))
 
 
 class _InPlace:
@@ -1065,7 +705,7 @@ def _largest(args: Any) -> int:
     sizes = [0]
     for a in args:
         if isinstance(a, Tensor):
-            sizes.append((_pending(a)[2] if a.__class__ is Deferred else a)._array.size)
+            sizes.append((pending_of(a)[2] if a.__class__ is Deferred else a)._array.size)
         elif a.__class__ in (list, tuple):
             sizes.append(_largest(a))
     return max(sizes)
@@ -1082,82 +722,6 @@ def _has_history(args: Any) -> bool:
     return False
 
 
-class _Kinds(Interpreter):
-    """Notes what a composition is made of."""
-
-    kind = "compile"
-
-    def __init__(self) -> None:
-        self.formulas = self.rows = self.products = self.others = 0
-
-    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        has_kernel = op.kind not in ("elementwise", "view", "composite")
-        if out is None and op.finished_by is not None:
-            self.products += 1
-        elif out is not None or has_kernel and op.in_rows is None and not op.deferrable and op.may_be_put_off is None:
-            self.others += 1
-        self.formulas += op.kind == "elementwise"
-        self.rows += op.in_rows is not None or has_kernel and op.deferrable and op.elements not in ("moved", "mapped")
-        return NotImplemented
-
-    def are_recorded(self, op: Any) -> bool:
-        """Whether `op`, a composition of these, is the same taken apart: elementwise operations and views, or another name for a row's.
-
-        Others have kernels of their own, which may round otherwise than what they are made of, unless they say that they do not.
-        """
-        if self.others or self.products and not op.rounds_as_its_parts:
-            return False
-        return not self.rows or self.rows == 1 and not self.formulas or op.rounds_as_its_parts
-
-
-_elementwise: dict[Any, bool] = {}                    # of compositions, by dtypes of operands and by constants
-_MOST_COMPOSITIONS = 4096
-
-
-def _is_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the composition is the same taken apart, into what is recorded."""
-    name = (op, *[_kind_of(a) for a in args])
-    if None in name:
-        return False
-    found = _elementwise.get(name)
-    if found is None:
-        if len(_elementwise) >= _MOST_COMPOSITIONS:
-            _elementwise.clear()
-        found = _elementwise[name] = _made_of_elementwise(op, args)
-    return found
-
-
-def _kind_of(a: Any) -> Any:
-    """Of an argument, what a composition is chosen by; None if that cannot be said."""
-    kind = a.__class__
-    if isinstance(a, Tensor):
-        return (a.dtype, a.ndim, a.requires_grad) if kind is Deferred or a._array.__class__ is ndarray else None
-    if kind is slice:
-        return kind, a.start.__class__, a.stop.__class__, a.step.__class__
-    if kind is list or kind is tuple:
-        within = tuple([_kind_of(x) for x in a])
-        return None if None in within else (kind, within)
-    return (kind, a) if kind is float or kind in _PLAIN else None
-
-
-def _made_of_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
-    kinds = _Kinds()
-    metas = [_meta_of(a) for a in args]
-    try:
-        with _looking(_no_draws, kinds):
-            _dispatch._composed(op, tuple(metas), None, False)
-    except Exception:  # it reads values, or the operands are wrong, which it says itself
-        return False
-    return kinds.are_recorded(op)
-
-
-def _meta_of(a: Any) -> Any:
-    """An argument with meta tensors in the place of tensors."""
-    if isinstance(a, Tensor):
-        return _meta(_pending(a)[2] if a.__class__ is Deferred else a)
-    return type(a)([_meta_of(x) for x in a]) if a.__class__ in (list, tuple) else a
-
-
 class _no_collection:  # a context manager
     """The garbage collector does not run."""
 
@@ -1170,52 +734,3 @@ class _no_collection:  # a context manager
             gc.enable()
 
 
-class _looking:  # a context manager
-    """Only looks of results are worked out: by `interpreters`, and without warnings.
-
-    Raises: RuntimeError at the end if there was one, which the operation itself will give.
-    """
-
-    def __init__(self, *interpreters: Interpreter) -> None:
-        self.interpreters = interpreters
-
-    def __enter__(self) -> None:
-        self.before, _local.calls.interpreters = _local.calls.interpreters, self.interpreters
-        self.given = set(_warn._given)
-        self.held = warnings.catch_warnings(record=True)
-        self.warned: Any = self.held.__enter__()
-        warnings.simplefilter("always")
-
-    def __exit__(self, kind: Any, *rest: Any) -> None:
-        self.held.__exit__(kind, *rest)
-        _local.calls.interpreters = self.before
-        if self.warned:
-            _warn._given &= self.given
-            if kind is None:
-                raise RuntimeError("an operation that warns is not recorded")
-
-
-class _NoDraws(Interpreter):
-    """In force while the looks of a result are worked out: random numbers are not used up by that."""
-
-    kind = "compile"
-
-    def settle(self) -> None:
-        raise RuntimeError("an operation that draws random numbers to know the looks of its result is not recorded")
-
-    def settle_write(self, target: Tensor) -> None:
-        pass                                          # tensors without memory are written to as others are
-
-
-_no_draws = _NoDraws()
-
-
-def _meta(looks: Tensor) -> Tensor:
-    """A tensor of the meta device with shape, strides, dtype and `requires_grad` of `looks`."""
-    array = looks._array
-    made = wrap(MetaArray(array.shape, np.dtype(looks.dtype.numpy), array.strides))
-    if looks.requires_grad:
-        made.requires_grad_(True)
-        if looks._node is not None and not looks.is_leaf:
-            made = made.view(made.shape)              # a result, which may be written in place
-    return made

@@ -7,7 +7,7 @@ from typing import Any
 from ..dtypes import bool as bool_
 from ._backward import formula_of
 from ._formulas import Number, Text
-from ._recorder import Constant, Step
+from ._steps import Constant, Step
 
 
 def decoded(ref: Any, values: Any, inputs: Any) -> Any:

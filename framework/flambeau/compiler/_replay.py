@@ -27,9 +27,10 @@ from ._array_runs import ArrayRun
 from ._formulas import Number
 from ._graphs import is_default
 from ._memory import Plan
-from ._recorder import Constant, Recorder, Segment, Step
+from ._recorder import Recorder, Segment
 from ._refs import decoded, tensors_in
 from ._scheduled import ArrayStep, ScheduledBackward
+from ._steps import Constant, Step
 
 STABLE_AFTER = 3                                      # calls that have been alike
 _PLAIN = {int, float, bool, str, type(None), dtypes.dtype}

@@ -22,8 +22,8 @@ from ..ops._spec.in_rows import InRows
 from ..tensor import Tensor, wrap
 from ._backward import History
 from ._formulas import FUSED_DTYPES, Number
-from ._recorder import Constant, Step
 from ._refs import GroupFormula, decoded, read_by, tensors_in
+from ._steps import Constant, Step
 
 LARGER_THAN = 4096                                    # elements; with as many or fewer, operations have kernels of another order
 ALONE_UP_TO = 65536                                   # elements that may be fewer pieces than there are threads

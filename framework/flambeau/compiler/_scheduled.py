@@ -40,8 +40,8 @@ from ._launches import (
     python_step_in,
     step_in,
 )
-from ._recorder import Constant, Step
 from ._refs import tensors_in
+from ._steps import Constant, Step
 
 
 class ScheduledBackward:

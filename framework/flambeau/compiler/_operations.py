@@ -1,0 +1,163 @@
+"""What is known of an operation before it is computed: whether it may wait, is one of elementwise ones, and how its results look."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from .. import _state, _warn
+from .._arrays import MetaArray, ndarray
+from .._interpreters import Interpreter
+from ..ops import _dispatch
+from ..tensor import Tensor, wrap
+from ._deferred import Deferred, is_there, pending_of
+from ._steps import PLAIN
+
+_local = _state.local
+
+
+def maker_of(kind: Any) -> Any:
+    """What makes a list, tuple or named tuple of one sequence of results."""
+    return getattr(kind, "_make", kind)
+
+
+def may_wait(op: Any) -> bool:
+    """Whether `op`, neither a formula nor a view, may be computed later than it is called, whatever its operands hold."""
+    return op.in_rows is not None or op.deferrable or op.shares_memory or op.finished_by is not None
+
+
+def is_sound(op: Any, args: tuple[Any, ...]) -> bool:
+    """Whether `op`, whose elements decide whether it fails, is known not to: those are there, and say so."""
+    if op.may_be_put_off is None:
+        return False
+    read = [args[k] for k in op.read_before]
+    return all(map(is_there, read)) and bool(op.may_be_put_off(*args))
+
+
+class _Kinds(Interpreter):
+    """Notes what a composition is made of."""
+
+    kind = "compile"
+
+    def __init__(self) -> None:
+        self.formulas = self.rows = self.products = self.others = 0
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        has_kernel = op.kind not in ("elementwise", "view", "composite")
+        if out is None and op.finished_by is not None:
+            self.products += 1
+        elif out is not None or has_kernel and op.in_rows is None and not op.deferrable and op.may_be_put_off is None:
+            self.others += 1
+        self.formulas += op.kind == "elementwise"
+        self.rows += op.in_rows is not None or has_kernel and op.deferrable and op.elements not in ("moved", "mapped")
+        return NotImplemented
+
+    def are_recorded(self, op: Any) -> bool:
+        """Whether `op`, a composition of these, is the same taken apart: elementwise operations and views, or another name for a row's.
+
+        Others have kernels of their own, which may round otherwise than what they are made of, unless they say that they do not.
+        """
+        if self.others or self.products and not op.rounds_as_its_parts:
+            return False
+        return not self.rows or self.rows == 1 and not self.formulas or op.rounds_as_its_parts
+
+
+_elementwise: dict[Any, bool] = {}                    # of compositions, by dtypes of operands and by constants
+_MOST_COMPOSITIONS = 4096
+
+
+def is_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the composition is the same taken apart, into what is recorded."""
+    name = (op, *[_kind_of(a) for a in args])
+    if None in name:
+        return False
+    found = _elementwise.get(name)
+    if found is None:
+        if len(_elementwise) >= _MOST_COMPOSITIONS:
+            _elementwise.clear()
+        found = _elementwise[name] = made_of_elementwise(op, args)
+    return found
+
+
+def _kind_of(a: Any) -> Any:
+    """Of an argument, what a composition is chosen by; None if that cannot be said."""
+    kind = a.__class__
+    if isinstance(a, Tensor):
+        return (a.dtype, a.ndim, a.requires_grad) if kind is Deferred or a._array.__class__ is ndarray else None
+    if kind is slice:
+        return kind, a.start.__class__, a.stop.__class__, a.step.__class__
+    if kind is list or kind is tuple:
+        within = tuple([_kind_of(x) for x in a])
+        return None if None in within else (kind, within)
+    return (kind, a) if kind is float or kind in PLAIN else None
+
+
+def made_of_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
+    kinds = _Kinds()
+    metas = [meta_of_argument(a) for a in args]
+    try:
+        with looking(no_draws, kinds):
+            _dispatch._composed(op, tuple(metas), None, False)
+    except Exception:  # it reads values, or the operands are wrong, which it says itself
+        return False
+    return kinds.are_recorded(op)
+
+
+def meta_of_argument(a: Any) -> Any:
+    """An argument with meta tensors in the place of tensors."""
+    if isinstance(a, Tensor):
+        return meta_of(pending_of(a)[2] if a.__class__ is Deferred else a)
+    return type(a)([meta_of_argument(x) for x in a]) if a.__class__ in (list, tuple) else a
+
+
+class looking:  # a context manager
+    """Only looks of results are worked out: by `interpreters`, and without warnings.
+
+    Raises: RuntimeError at the end if there was one, which the operation itself will give.
+    """
+
+    def __init__(self, *interpreters: Interpreter) -> None:
+        self.interpreters = interpreters
+
+    def __enter__(self) -> None:
+        self.before, _local.calls.interpreters = _local.calls.interpreters, self.interpreters
+        self.given = set(_warn._given)
+        self.held = warnings.catch_warnings(record=True)
+        self.warned: Any = self.held.__enter__()
+        warnings.simplefilter("always")
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        self.held.__exit__(kind, *rest)
+        _local.calls.interpreters = self.before
+        if self.warned:
+            _warn._given &= self.given
+            if kind is None:
+                raise RuntimeError("an operation that warns is not recorded")
+
+
+class _NoDraws(Interpreter):
+    """In force while the looks of a result are worked out: random numbers are not used up by that."""
+
+    kind = "compile"
+
+    def settle(self) -> None:
+        raise RuntimeError("an operation that draws random numbers to know the looks of its result is not recorded")
+
+    def settle_write(self, target: Tensor) -> None:
+        pass                                          # tensors without memory are written to as others are
+
+
+no_draws = _NoDraws()
+
+
+def meta_of(looks: Tensor) -> Tensor:
+    """A tensor of the meta device with shape, strides, dtype and `requires_grad` of `looks`."""
+    array = looks._array
+    made = wrap(MetaArray(array.shape, np.dtype(looks.dtype.numpy), array.strides))
+    if looks.requires_grad:
+        made.requires_grad_(True)
+        if looks._node is not None and not looks.is_leaf:
+            made = made.view(made.shape)              # a result, which may be written in place
+    return made
