@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import flambeau as fb
+from flambeau.compiler._handlers import would_be_caught
 from unseen import counted
 
 
@@ -47,6 +49,41 @@ def noted(x: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
         y.add_(1)
 
 
+def suppressed(x: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
+    y = x * 2
+    with contextlib.suppress(IndexError):
+        y = x[i] * 3
+    return y + 1
+
+
+class Over:
+    """A context manager that passes over errors of indices."""
+
+    def __enter__(self) -> Over:
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> bool:
+        return kind is not None and issubclass(kind, (IndexError, RuntimeError))
+
+
+@contextlib.contextmanager
+def passing_over() -> Iterator[None]:
+    with contextlib.suppress(IndexError):
+        yield
+
+
+def within_one_of_its_own(x: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
+    over, y = Over(), x * 2
+    with fb.no_grad(), over:
+        y = fb.gather(x, 0, i)
+    with passing_over():
+        y = y + x.index_select(0, i).sum()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(IndexError))
+        y = y + fb.take(x, i).sum()
+    return y + 1
+
+
 class Caught(fb.nn.Module):
     def forward(self, x: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
         try:
@@ -55,7 +92,7 @@ class Caught(fb.nn.Module):
             return x.cos()
 
 
-@pytest.mark.parametrize("f", [indexed, gathered, caught_by_who_calls, noted, Caught()])
+@pytest.mark.parametrize("f", [indexed, gathered, caught_by_who_calls, noted, suppressed, within_one_of_its_own, Caught()])
 @pytest.mark.parametrize("pattern", ["rrrrrrrr", "wwwwwwww", "rrrrrwrr", "wrrrrrwr", "rwrwrwrw"])
 def test_what_is_caught_is_raised_where_it_is_called(f: Callable[..., Any], pattern: str) -> None:
     x, right, wrong = fb.tensor([0.1, 0.2, 0.3]), fb.tensor([0, 2]), fb.tensor([0, 9])
@@ -72,8 +109,11 @@ def test_what_is_caught_is_raised_where_it_is_called(f: Callable[..., Any], patt
 
 def test_what_nobody_catches_is_replayed() -> None:
     def f(x: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
-        with fb.no_grad():
-            return x[i] * 2
+        with fb.no_grad(), contextlib.nullcontext():
+            y = x[i]
+        made = fb.no_grad()
+        with fb.set_grad_enabled(True), made:
+            return y[: len(i)][i * 0] * 2 + y * 0
 
     seen, calls = counted(f)
     compiled = fb.compile(seen, mode="reduce-overhead")
@@ -85,3 +125,32 @@ def test_what_nobody_catches_is_replayed() -> None:
 
     assert [one.tolist() for one in made] == [[2.0, 2.0]] * 8
     assert len(calls) < 8
+
+
+def test_which_context_managers_pass_errors_on() -> None:
+    told = []
+
+    def seen(*managers: Any) -> None:
+        with managers[0]:
+            told.append(would_be_caught())
+
+    def by_name() -> None:
+        with fb.profiler.record_function("here"), fb.autocast("cpu"):
+            told.append(would_be_caught())
+        with contextlib.nullcontext():
+            told.append(would_be_caught())
+        with fb.no_grad() if told else Over():        # one of two
+            told.append(would_be_caught())
+        with Over():
+            told.append(would_be_caught())
+        told.append(would_be_caught())
+
+    def function(x: fb.Tensor) -> fb.Tensor:
+        with fb.no_grad():
+            by_name()
+        seen(contextlib.suppress(IndexError))
+        return x + 1
+
+    fb.compile(function, mode="reduce-overhead")(fb.ones(3))
+
+    assert told == [False, False, True, True, False, True]
