@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -381,3 +382,70 @@ def test_compositions_have_the_bits_of_eager(gradients: bool, program: list[tupl
             assert [a is None for a in found[0]] == [b is None for b in found[1]]
     finally:
         _programs.WORTH = before
+
+
+# -- garbage
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_finalizers_of_cycles_read_what_was_pending(mode: str) -> None:
+    met: list[Any] = []
+
+    class Holder:
+        def __init__(self, *held: fb.Tensor) -> None:
+            self.held, self.me = held, self
+
+        def __del__(self) -> None:
+            a, b = self.held
+            met.append((a.tolist()[0][0], b[0].sum().item(), (a + b)[0, 0].item()))
+            b.add_(1.0)
+            met.append(b[0, 0].item())
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        a = x * 2.0
+        b = a + 1.0
+        first = Holder(a, b)
+        second = Holder(x * 3.0, x - 1.0)
+        del a, b, first, second
+        c = x * 5.0
+        gc.collect()
+        return c + 1.0
+
+    compiled = fb.compile(f, mode=mode)
+    for call in range(6):
+        x = fb.full((SIZE, SIZE), float(call))
+        made, told = compiled(x), met[:]
+        met.clear()
+        expected = f(x)
+
+        assert same(made, expected)
+        assert told == met
+        met.clear()
+
+
+def test_collections_in_the_midst_of_computing_lose_nothing() -> None:
+    met: list[Any] = []
+
+    class Holder:
+        def __init__(self, held: fb.Tensor) -> None:
+            self.held, self.me = held, self
+
+        def __del__(self) -> None:
+            met.append(self.held[0, 0].item())
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        Holder(x * 2.0)
+        y = (x + 1.0) * 3.0
+        return (y - x) * 0.5
+
+    compiled, x = fb.compile(f), fb.ones(SIZE, SIZE)
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(8):
+            assert same(compiled(x), f(x))
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+
+    assert met == [2.0] * 16

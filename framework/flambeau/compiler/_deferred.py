@@ -44,7 +44,9 @@ def settle(self: Deferred) -> None:
     """Make the Deferred the tensor it stands for."""
     pending: Any = pending_of(self)
     if pending.__class__ is tuple:                    # another thread may have been faster
-        pending[0].flush("a value was asked for", asked=True)
+        pending[0].flush_for(self)
+        if self.__class__ is Deferred:
+            raise RuntimeError("compile: a finalizer asks for a result that was garbage when what was pending with it was computed")
 
 
 def _slot(name: str) -> property:

@@ -37,7 +37,7 @@ from ..devices import device
 from ..nn.parameter import Parameter
 from ..tensor import Tensor
 from . import _explain
-from ._deferred import Deferred, pending_of, set_pending
+from ._deferred import Deferred, become, pending_of, set_pending
 from ._handlers import would_be_caught
 from ._operations import is_elementwise, is_sound, looking, maker_of, may_wait, meta_of, meta_of_argument, no_draws
 from ._steps import NODE, PLAIN, Constant, Step, are_equal, is_view, owner_of
@@ -119,6 +119,7 @@ class Recorder(Interpreter):
         self.witness: Any = None                      # of the call, see `_surroundings`; a replay runs events itself
         self.program, self.records_all, self.on_ask = program, records_all, on_ask
         self._lock = threading.RLock()
+        self._left: dict[tuple[int, int], Any] = {}               # see `_rescue`
         # What `flambeau_kernels.engine.calls.follow` calls a path.
         self._path: list[Any] = []
         self._restart()
@@ -271,7 +272,7 @@ class Recorder(Interpreter):
         So it is recorded as an operation that writes to nothing.
         """
         target = args[0]
-        if pending_of(target)[0] is not self:
+        if not self._holds(target):
             return NotImplemented
         marker = _in_place(op)
         made = None if self.quick is None else self.quick(marker, args)
@@ -292,7 +293,7 @@ class Recorder(Interpreter):
     def _stored(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The Deferred ``args[0]``, where a step of the path is to write to it and what shares its memory; or NotImplemented."""
         target = args[0]
-        if pending_of(target)[0] is not self or op.random:
+        if not self._holds(target) or op.random:
             return NotImplemented
         called = None if op.forwards_to is None else op.forwards_to(*args)
         own, given = (op, args) if called is None else called
@@ -452,6 +453,11 @@ class Recorder(Interpreter):
         alike = made.dtype is look.dtype and made._array.shape == look._array.shape and made._array.strides == look._array.strides
         return alike and self._may_be_replaced(number)
 
+    def _holds(self, a: Deferred) -> bool:
+        """Whether a Deferred stands for a value of this path; what is left of earlier ones is garbage in a finalizer's hands."""
+        recorder, number, _ = pending_of(a)
+        return recorder is self and number < len(self._made) and self._made[number]() is a
+
     def _pending_at(self, number: int, result: Tensor) -> Any:
         one = _new(Deferred)
         set_pending(one, (self, number, result))
@@ -480,10 +486,9 @@ class Recorder(Interpreter):
         for a in args:
             kind = a.__class__
             if kind is Deferred:
-                pending = pending_of(a)
-                if pending[0] is not self:
+                if not self._holds(a):
                     return False
-                put(pending[1])
+                put(pending_of(a)[1])
             elif kind is Tensor or kind is Parameter:
                 number = self._numbers.get(id(a))
                 if number is not None:
@@ -584,6 +589,8 @@ class Recorder(Interpreter):
         """Compute what is pending. Args: why; whether Python `asked` for a value, or an event or the call `ends` a segment."""
         with self._lock:
             self.is_full_story = self.is_full_story and ends
+            if ends and self._left:
+                self._left = {}
             node = self._path[0]
             if node is self.root.node:
                 if self.inputs:
@@ -591,10 +598,46 @@ class Recorder(Interpreter):
                 return
             self.breaks.append(why)
             ready = node[2]
-            if ready is None or not self._settled_natively(ready[-1]):
-                self._run_program(node[1], why)
+            settled = ready is not None and self._settled_natively(ready[-1])
+            if not settled and self._path[0] is node:  # else a finalizer, which the collector ran meanwhile, has asked for a value
+                # One that runs from here on would find neither the path nor weak references to what it asks for.
+                with _no_collection():
+                    self._run_program(node[1], why)
         if asked and self.on_ask is not None:
             self.on_ask(why)
+
+    def flush_for(self, asker: Deferred) -> None:
+        """Compute what is pending, and with it `asker`."""
+        with self._lock:
+            pending: Any = pending_of(asker)
+            if pending.__class__ is not tuple:
+                return
+            number, made = pending[1], self._made
+            if number < len(made) and made[number]() is None:
+                self._rescue()
+            found = self._left.get((number, id(pending[2])))
+            if found is not None:
+                become(asker, found[1])
+                return
+            self.flush("a value was asked for", asked=True)
+
+    def _rescue(self) -> None:
+        """Compute all that is pending, for finalizers: there are no weak references to garbage any more when they run.
+
+        So the tensors of what nothing seems to refer to are kept, with their looks, until the call, or a part of it, ends.
+        """
+        node, step, kept = self._path[0], self.step, {}
+        looks = dict(found for one in step.path() for found in one.numbered)
+        for number, ref in enumerate(self._made):
+            if ref() is None:
+                kept[number] = looks[number], self._pending_at(number, looks[number])
+                self._made[number] = _ref(kept[number][1])
+        if node is not self.root.node:
+            self.is_full_story = False
+            self.breaks.append("a finalizer asked for a value")
+            with _no_collection():
+                self._run_program(step, self.breaks[-1])
+        self._left |= {(number, id(look)): (look, one) for number, (look, one) in kept.items()}
 
     def _settled_natively(self, program: Any) -> bool:
         """Whether one native call has done all that is to be done, as it was last time by `program`."""
