@@ -36,6 +36,7 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.engine.machine_code import llvm
 
 from ..register_tiles import tile
+from ..shapes.order import place_of_row
 from . import planes as laying
 from .product import multiply
 from .walk import Axis, Ints
@@ -235,10 +236,7 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
     while j < count:
         row = (first + j) // across
         x = first + j - row * across
-        slice_number = row // geometry[TILE_ROWS]
-        y = row - slice_number * geometry[TILE_ROWS]
-        image = slice_number // geometry[SLICES]
-        z = slice_number - image * geometry[SLICES]
+        image, z, y = place_of_row(row, geometry[SLICES], geometry[TILE_ROWS])
         begins[parts] = j
         lengths[parts] = min(across - x, count - j)
         starts[parts] = image * geometry[IMAGE] + z * geometry[SLICE] + 2 * STEP * y * geometry[ROW] + STEP * x
@@ -281,10 +279,8 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
             row = (first + j) // across
             x = first + j - row * across
             length = min(across - x, count - j)
-            slice_number = row // geometry[TILE_ROWS]
-            y = 2 * (row - slice_number * geometry[TILE_ROWS])
-            image = slice_number // geometry[SLICES]
-            z = slice_number - image * geometry[SLICES]
+            image, z, tile_y = place_of_row(row, geometry[SLICES], geometry[TILE_ROWS])
+            y = 2 * tile_y
             to = out + (image * geometry[OUT_IMAGE] + z * geometry[OUT_SLICE] + channel * geometry[OUT_CHANNEL])
             to += y * geometry[OUT_ROW] + 2 * x
             wide = min(2 * length, geometry[WIDTH] - 2 * x)

@@ -34,6 +34,7 @@ from flambeau_kernels.engine.language import (
 
 from ..products.matmul import matmul
 from ..shapes.move import contiguous
+from ..shapes.order import place_of_row
 from .channels_last import Frame
 from .walk import Ints
 
@@ -129,10 +130,8 @@ def form_of(taps: int, stride: int, padding: int, transposed: bool) -> tuple[For
 def begin_of(tile, geometry):
     """Elements before the first one of a tile."""
     row = tile // geometry[ACROSS]
-    number = row // geometry[DOWN]
-    image = number // geometry[SLICES]
-    z = number - image * geometry[SLICES]
-    y, x = row - number * geometry[DOWN], tile - row * geometry[ACROSS]
+    image, z, y = place_of_row(row, geometry[SLICES], geometry[DOWN])
+    x = tile - row * geometry[ACROSS]
     inner = geometry[STEP] * (y * geometry[ROW] + x * geometry[WIDE])
     return image * geometry[IMAGE] + z * geometry[SLICE] + inner
 

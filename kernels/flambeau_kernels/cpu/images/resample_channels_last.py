@@ -26,7 +26,7 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.vocabulary import fma
 
 from ..conv.depthwise_rows import lane_count
-from ..shapes.order import is_last
+from ..shapes.order import is_last, place_of_row
 from ..tier import compiles
 from .resample_rows import Table, whole_axis
 
@@ -104,10 +104,7 @@ def resample_channels(chunk, source, out, places_z, weights_z, used_z, places_y,
     channels, width = geometry[CHANNELS], geometry[WIDTH]
     begin = chunk * geometry[PER_CHUNK]
     for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
-        rest = row // geometry[HEIGHT]
-        y = row - rest * geometry[HEIGHT]
-        number = rest // geometry[DEPTH]
-        z = rest - number * geometry[DEPTH]
+        number, z, y = place_of_row(row, geometry[DEPTH], geometry[HEIGHT])
         image = source + number * geometry[SOURCE_DEPTH] * geometry[SOURCE_HEIGHT] * geometry[SOURCE_WIDTH] * channels
         at_z, of_z = places_z + z * geometry[TAPS_Z], weights_z + z * geometry[TAPS_Z]
         at_y, of_y = places_y + y * geometry[TAPS_Y], weights_y + y * geometry[TAPS_Y]
@@ -132,10 +129,8 @@ def copy_channels(chunk, source, out, places_z, places_y, places_x, geometry):
     channels, width = geometry[CHANNELS], geometry[WIDTH]
     begin = chunk * geometry[PER_CHUNK]
     for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
-        rest = row // geometry[HEIGHT]
-        y = row - rest * geometry[HEIGHT]
-        number = rest // geometry[DEPTH]
-        z = number * geometry[SOURCE_DEPTH] + places_z[rest - number * geometry[DEPTH]]
+        number, at_z, y = place_of_row(row, geometry[DEPTH], geometry[HEIGHT])
+        z = number * geometry[SOURCE_DEPTH] + places_z[at_z]
         line = source + (z * geometry[SOURCE_HEIGHT] + places_y[y]) * geometry[SOURCE_WIDTH] * channels
         for x in rolled(range(width)):
             at, to = line + places_x[x] * channels, out + (row * width + x) * channels

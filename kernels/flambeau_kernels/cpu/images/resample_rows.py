@@ -29,6 +29,7 @@ from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.vocabulary import fma
 
 from ..shapes.move import contiguous
+from ..shapes.order import place_of_row
 
 # The longest rows, and results of a chunk.
 MOST, CHUNK = 4096, 1 << 14
@@ -160,10 +161,7 @@ def resample_rows(chunk, source, out, rows_z, weights_z, used_z, rows_y, weights
         total[i] = 0
     sums = total + LANES
     for row in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
-        rest = row // geometry[HEIGHT]
-        y = row - rest * geometry[HEIGHT]
-        plane = rest // geometry[DEPTH]
-        z = rest - plane * geometry[DEPTH]
+        plane, z, y = place_of_row(row, geometry[DEPTH], geometry[HEIGHT])
         area = geometry[SOURCE_DEPTH] * geometry[SOURCE_HEIGHT] * geometry[SOURCE_WIDTH]
         sum_rows(source + plane * area, sums, z, y, rows_z, weights_z, used_z, rows_y, weights_y, used_y, geometry, LANES)
         to = out + row * width

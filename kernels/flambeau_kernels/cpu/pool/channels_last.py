@@ -32,7 +32,7 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.vocabulary import maximum, where
 
 from ..conv.depthwise_rows import lane_count
-from ..shapes.order import is_last
+from ..shapes.order import is_last, place_of_row
 from ..tier import compiles
 from . import DrawnRanges, Window, counts_along
 
@@ -67,14 +67,6 @@ def _have_elements(axes: tuple[Any, ...]) -> bool:
 
 def _kind(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-
-
-def cell_of(row, geometry):
-    """The image that a row of results is of, and its places along the first two axes."""
-    rest = row // geometry[HEIGHT]
-    y = row - rest * geometry[HEIGHT]
-    image = rest // geometry[DEPTH]
-    return image, rest - image * geometry[DEPTH], y
 
 
 def column_sums(base, x, low_z, past_z, low_y, past_y, geometry, COUNT, KIND):
@@ -134,7 +126,7 @@ def channel_means(chunk, source, out, taps_z, taps_y, taps_x, over_z, over_y, ov
     channels, width = geometry[CHANNELS], geometry[WIDTH]
     begin = chunk * geometry[PER_CHUNK]
     for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
-        image, k, h = cell_of(row, geometry)
+        image, k, h = place_of_row(row, geometry[DEPTH], geometry[HEIGHT])
         base = source + image * geometry[SIZE_Z] * geometry[SIZE_Y] * geometry[SIZE_X] * channels
         low_z, past_z, low_y, past_y = taps_z[2 * k], taps_z[2 * k + 1], taps_y[2 * h], taps_y[2 * h + 1]
         for j in rolled(range(width)):
@@ -188,7 +180,7 @@ def channel_maxima(chunk, source, out, places, taps_z, taps_y, taps_x, sample, g
     channels, width = geometry[CHANNELS], geometry[WIDTH]
     begin = chunk * geometry[PER_CHUNK]
     for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
-        image, k, h = cell_of(row, geometry)
+        image, k, h = place_of_row(row, geometry[DEPTH], geometry[HEIGHT])
         base = source + image * geometry[SIZE_Z] * geometry[SIZE_Y] * geometry[SIZE_X] * channels
         low_z, past_z, low_y, past_y = taps_z[2 * k], taps_z[2 * k + 1], taps_y[2 * h], taps_y[2 * h + 1]
         for j in rolled(range(width)):
@@ -238,10 +230,7 @@ def spread_channels(chunk, grad, out, starts_z, which_z, starts_y, which_y, star
     channels, width = geometry[CHANNELS], geometry[SIZE_X]
     begin = chunk * geometry[PER_CHUNK]
     for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
-        rest = row // geometry[SIZE_Y]
-        y = row - rest * geometry[SIZE_Y]
-        number = rest // geometry[SIZE_Z]
-        z = rest - number * geometry[SIZE_Z]
+        number, z, y = place_of_row(row, geometry[SIZE_Z], geometry[SIZE_Y])
         image = grad + number * geometry[DEPTH] * geometry[HEIGHT] * geometry[WIDTH] * channels
         for x in rolled(range(width)):
             to = out + (row * width + x) * channels

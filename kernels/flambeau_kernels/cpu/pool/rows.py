@@ -33,6 +33,7 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.vocabulary import maximum, where
 
 from ..shapes.move import contiguous
+from ..shapes.order import place_of_row
 
 # The longest rows with what is added around them, the widest window along a row, and elements of a chunk.
 MOST, WIDEST, CHUNK = 4096, 32, 1 << 15
@@ -94,10 +95,7 @@ def cell_of(number, z_axis, y_axis, ALONG):
     if ALONG:
         plane, k, h = number, 0, 0
     else:
-        rest = number // y_axis[COUNT]
-        h = number - rest * y_axis[COUNT]
-        plane = rest // z_axis[COUNT]
-        k = rest - plane * z_axis[COUNT]
+        plane, k, h = place_of_row(number, z_axis[COUNT], y_axis[COUNT])
     return plane, k, h
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["is_dense_last", "is_last", "is_ordered_last"]
+__all__ = ["is_dense_last", "is_last", "is_ordered_last", "place_of_row"]
 
 
 def is_last(x: Any) -> bool:
@@ -51,6 +51,13 @@ def is_dense_last(x: Any) -> bool:
     if x.ndim not in (4, 5) or not x.size or _is_dense(x.shape, x.strides, x.itemsize, range(x.ndim - 1, -1, -1)):
         return False
     return _is_dense(x.shape, x.strides, x.itemsize, (1, *range(x.ndim - 1, 1, -1), 0))
+
+
+def place_of_row(row, depth, height):
+    """In the kernel language: the image that a row of ``(N, depth, height)`` is of, and its places along these two dimensions."""
+    rest = row // height
+    image = rest // depth
+    return image, rest - image * depth, row - rest * height
 
 
 def _is_dense(shape: Any, strides: Any, itemsize: int, order: Any) -> bool:
