@@ -177,13 +177,7 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
         else:
             return
         if node.more_than_rule and node.__class__ is OutputNode:
-            grad = pending.pop(node)
-            multi = node.parents[0]
-            slots = pending.get(multi)
-            if slots is None:
-                slots = pending[multi] = [None] * multi.shape
-                heappush(heap, (-multi.seq, multi))
-            slots[node.index] = grad
+            _hand_on(node, pending, heap)
             continue
         hooks = node.hooks
         if hooks or places and node in places:
@@ -256,6 +250,16 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
                 elif parent not in owned or PLUS.formula.direct_(have, arriving) is None:
                     arrive(pending, heap, owned, parent, arriving, as_tensors)
         grad = grads = arriving = have = None
+
+
+def _hand_on(node: Any, pending: Any, heap: Any) -> None:
+    """Let the node of several results have what has arrived at `node`, one of them."""
+    producer = node.parents[0]
+    grads = pending.get(producer)
+    if grads is None:
+        grads = pending[producer] = [None] * producer.shape
+        heappush(heap, (-producer.seq, producer))
+    grads[node.index] = pending.pop(node)
 
 
 def _give_turns(pending: Any, heap: Any, wanted: Any, ran: Any) -> None:
