@@ -142,29 +142,33 @@ def depthwise_channels_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT
         outside = max(inside, min((left - 1) // geometry[STEP_X] + 1, made))
     if outside - inside < ACROSS:
         outside = inside
-    # Of one vector of channels after the other, so that rows stay in the first cache until all results that need them are made.
-    for v in rolled(range(0, channels, N)):
-        # The last vector lies at the end, over channels that are made twice.
-        c = min(v, channels - N)
-        w, b = weight + c, bias + c
-        for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
-            image = row // geometry[OUT_HEIGHT]
-            y = row - image * geometry[OUT_HEIGHT]
-            source = x + (image * geometry[HEIGHT] * geometry[WIDTH] * channels + c)
-            to = out + (row * made * channels + c)
-            first, last = taps_of_rows(y, geometry)
-            if ROW:
-                IN_ROW, MADE, PAD, ROOM = ROW
-                full_row(source, w, b, to, y - geometry[PAD_Y], first, last, channels, IN_ROW, MADE, TAPS, PAD, ROOM)
-            else:
-                for j in rolled(range(inside)):
-                    at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
-                for j in rolled(range(inside, outside, ACROSS)):
-                    # The last ones together may be made twice, to the same bits.
-                    here = min(j, outside - ACROSS)
-                    together(source, w, b, to + here * channels, y, here, first, last, geometry, ACROSS, TAPS, FLAT)
-                for j in rolled(range(outside, made)):
-                    at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
+    for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
+        image = row // geometry[OUT_HEIGHT]
+        y = row - image * geometry[OUT_HEIGHT]
+        source, to = x + image * geometry[HEIGHT] * geometry[WIDTH] * channels, out + row * made * channels
+        first, last = taps_of_rows(y, geometry)
+        if ROW:
+            IN_ROW, MADE, PAD, ROOM = ROW
+            for v in rolled(range(0, channels, N)):
+                c = min(v, channels - N)
+                full_row(source + c, weight + c, bias + c, to + c, y - geometry[PAD_Y], first, last, channels, IN_ROW, MADE, TAPS, PAD, ROOM)
+        else:
+            # All channels of some positions, then of the next: these lie one after the other, and not all in the same sets of the cache.
+            for j in rolled(range(inside)):
+                for v in rolled(range(0, channels, N)):
+                    # The last vector lies at the end, over channels that are made twice.
+                    c = min(v, channels - N)
+                    at_the_edge(source + c, weight + c, bias + c, to + (j * channels + c), y, j, first, last, geometry)
+            for j in rolled(range(inside, outside, ACROSS)):
+                # The last ones together may be made twice, to the same bits.
+                here = min(j, outside - ACROSS)
+                for v in rolled(range(0, channels, N)):
+                    c = min(v, channels - N)
+                    together(source + c, weight + c, bias + c, to + (here * channels + c), y, here, first, last, geometry, ACROSS, TAPS, FLAT)
+            for j in rolled(range(outside, made)):
+                for v in rolled(range(0, channels, N)):
+                    c = min(v, channels - N)
+                    at_the_edge(source + c, weight + c, bias + c, to + (j * channels + c), y, j, first, last, geometry)
 
 
 def pays(x: Any, w: Any) -> bool:
