@@ -113,19 +113,39 @@ def part_of_row(image, weight, bias, out, y, first, last, channels, WIDTH, COUNT
 
 
 def at_the_edge(image, weight, bias, out, y, x, first, last, geometry):
-    """A vector of channels of one position, whose window may reach out of the image along x."""
+    """All channels of one position, whose window may reach out of the image along x."""
     N = lanes(widened(bias))
     channels, by = geometry[CHANNELS], geometry[DILATION_X]
     left = geometry[PAD_X] - x * geometry[STEP_X]
     begin = (max(left, 0) + by - 1) // by
     end = min((max(geometry[WIDTH] + left, 0) + by - 1) // by, geometry[TAPS_X])
-    acc = load(bias, 0, N)
+    c = 0
+    for VECTORS in unroll((4, 1)):                    # sums that are independent of each other
+        while c + VECTORS * N <= channels:
+            edge_of(image + c, weight + c, bias + c, out + c, y, left, first, last, begin, end, geometry, VECTORS)
+            c += VECTORS * N
+    if c < channels:
+        # The last vector lies at the end, over channels that are made twice.
+        c = channels - N
+        edge_of(image + c, weight + c, bias + c, out + c, y, left, first, last, begin, end, geometry, 1)
+
+
+def edge_of(image, weight, bias, out, y, left, first, last, begin, end, geometry, VECTORS):
+    """Some vectors of channels of `at_the_edge`, of the taps from `begin` to `end` of those rows."""
+    KIND = widened(bias)
+    N = lanes(KIND)
+    channels, by = geometry[CHANNELS], geometry[DILATION_X]
+    acc = local(vector(KIND, N), VECTORS)
+    for V in unroll(range(VECTORS)):
+        acc[V] = load(bias, V * N, N)
     for t in rolled(range(first, last)):
         r = y * geometry[STEP_Y] + t * geometry[DILATION_Y] - geometry[PAD_Y]
         line, w = image + r * geometry[WIDTH] * channels, weight + t * geometry[TAPS_X] * channels
         for s in rolled(range(begin, end)):
-            acc = multiply_add(load(line, (s * by - left) * channels, N), load(w, s * channels, N), acc)
-    store(out, 0, acc)
+            for V in unroll(range(VECTORS)):
+                acc[V] = multiply_add(load(line, (s * by - left) * channels + V * N, N), load(w, s * channels + V * N, N), acc[V])
+    for V in unroll(range(VECTORS)):
+        store(out, V * N, acc[V])
 
 
 @kernel(in_vectors=True)
@@ -150,25 +170,22 @@ def depthwise_channels_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT
         if ROW:
             IN_ROW, MADE, PAD, ROOM = ROW
             for v in rolled(range(0, channels, N)):
-                c = min(v, channels - N)
-                full_row(source + c, weight + c, bias + c, to + c, y - geometry[PAD_Y], first, last, channels, IN_ROW, MADE, TAPS, PAD, ROOM)
+                c = min(v, channels - N)              # the last vector lies at the end, over channels that are made twice
+                w, b = weight + c, bias + c
+                full_row(source + c, w, b, to + c, y - geometry[PAD_Y], first, last, channels, IN_ROW, MADE, TAPS, PAD, ROOM)
         else:
             # All channels of some positions, then of the next: these lie one after the other, and not all in the same sets of the cache.
             for j in rolled(range(inside)):
-                for v in rolled(range(0, channels, N)):
-                    # The last vector lies at the end, over channels that are made twice.
-                    c = min(v, channels - N)
-                    at_the_edge(source + c, weight + c, bias + c, to + (j * channels + c), y, j, first, last, geometry)
+                at_the_edge(source, weight, bias, to + j * channels, y, j, first, last, geometry)
             for j in rolled(range(inside, outside, ACROSS)):
                 # The last ones together may be made twice, to the same bits.
                 here = min(j, outside - ACROSS)
                 for v in rolled(range(0, channels, N)):
                     c = min(v, channels - N)
-                    together(source + c, weight + c, bias + c, to + (here * channels + c), y, here, first, last, geometry, ACROSS, TAPS, FLAT)
+                    w, b = weight + c, bias + c
+                    together(source + c, w, b, to + (here * channels + c), y, here, first, last, geometry, ACROSS, TAPS, FLAT)
             for j in rolled(range(outside, made)):
-                for v in rolled(range(0, channels, N)):
-                    c = min(v, channels - N)
-                    at_the_edge(source + c, weight + c, bias + c, to + (j * channels + c), y, j, first, last, geometry)
+                at_the_edge(source, weight, bias, to + j * channels, y, j, first, last, geometry)
 
 
 def pays(x: Any, w: Any) -> bool:
