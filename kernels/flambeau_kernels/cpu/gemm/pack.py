@@ -17,13 +17,15 @@ so that long runs of memory are read; so are panels of A (`pack_a`).
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from collections.abc import Callable
 
 from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations, load_masked, mask, vector, widen
 
-AHEAD = 1024                                           # bytes along k that are asked for before they are transposed
+LINE = 64                                              # bytes of a cache line
+AHEAD = 512                                            # bytes along k that are asked for before they are transposed
 ROWS_AHEAD = 8                                         # steps along k that are asked for before they are copied
 
 
@@ -177,22 +179,29 @@ def _interleave(f: Function, first: str, second: str, lanes: int) -> str:
 
 
 def _transpose(f: Function, kind: Kind, row_bytes: str, done: str) -> None:
-    lanes = kind.lanes
+    lanes, size = kind.lanes, kind.step * kind.size
     squares = f.mul(f.div("%depth", lanes * kind.step), lanes)
-    last = f.sub("%width", 1)
-    with f.loop(0, squares, lanes) as k:
-        offset = f.mul(k, kind.step * kind.size)
-        target = f.at("%target", f.mul(k, row_bytes))
+    last, below, bytes_along = f.sub("%width", 1), f.mul("%width", "%across"), f.mul("%depth", kind.size)
+    of_a_line = max(LINE // (lanes * size), 1) * lanes
+    with f.loop(0, squares, of_a_line) as line:
+        end = f.least(f.add(line, of_a_line), squares)
+        # Behind the end of a row, what the next panel begins with.
+        later = f.add(f.mul(line, size), AHEAD)
+        over = f.sub(later, bytes_along)
+        later = f.let(f"select i1 {f.compare('slt', over, 0)}, i64 {later}, i64 {f.add(below, over)}")
         with f.loop(0, "%vectors") as v:
             first = f.mul(v, lanes)
-            starts = [f.at("%source", f.add(f.mul(f.least(f.add(first, r), last), "%across"), offset)) for r in range(lanes)]
+            starts = [f.at("%source", f.mul(f.least(f.add(first, r), last), "%across")) for r in range(lanes)]
             for start in starts:                      # the hardware foresees few streams at once, and none across pages
-                _ask_for(f, f.at(start, AHEAD))
-            rows = [_load_along(f, kind, start) for start in starts]
-            place = f.at(target, f.mul(first, kind.lane_size))
-            for column in _transposed(f, rows, vector(lanes, kind.lane), lanes):
-                f.store(vector(lanes, kind.lane), column, place, kind.lane_size)
-                place = f.at(place, row_bytes)
+                _ask_for(f, f.at(start, later))
+            # All squares of a line at once: lines of rows whole pages apart do not stay in the first cache until the next vector is done.
+            with f.loop(line, end, lanes) if of_a_line > lanes else nullcontext(line) as k:
+                offset = f.mul(k, size)
+                rows = [_load_along(f, kind, f.at(start, offset)) for start in starts]
+                place = f.at(f.at("%target", f.mul(k, row_bytes)), f.mul(first, kind.lane_size))
+                for column in _transposed(f, rows, vector(lanes, kind.lane), lanes):
+                    f.store(vector(lanes, kind.lane), column, place, kind.lane_size)
+                    place = f.at(place, row_bytes)
     f.store("i64", squares, done)
 
 
