@@ -213,3 +213,35 @@ print(np._core.multiarray.get_handler_name(np.empty(1 << 20)))
 @pytest.mark.parametrize("call", ["x.softmax(-1)", "F.layer_norm(x, (1000,))", "F.cross_entropy(x, fb.arange(40))"])
 def test_freed_memory_is_kept_from_the_first_kernel_on(call, fresh_python):
     assert fresh_python("-c", FIRST.replace("CALL", call), FLAMBEAU_BACKEND="llvm").strip() == "flambeau"
+
+
+MANY_BLOCKS = """
+import flambeau as fb
+from flambeau_kernels import memory
+
+def kilobytes(what):
+    with open("/proc/self/smaps_rollup") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(what))
+
+arrays = [fb.ones(512, 512) for _ in range(60)]
+print(kilobytes("AnonHugePages:"), kilobytes("Rss:"))
+del arrays
+memory.release()
+print(kilobytes("Rss:"))
+"""
+
+
+def offers_huge_pages():
+    try:
+        with open("/sys/kernel/mm/transparent_hugepage/enabled") as modes:
+            return "[never]" not in modes.read()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not offers_huge_pages(), reason="the system has no huge pages to offer")
+def test_blocks_of_a_megabyte_share_huge_pages_and_are_given_back(fresh_python):
+    (huge, full), (released,) = (map(int, line.split()) for line in fresh_python("-c", MANY_BLOCKS).splitlines())
+
+    assert huge > 20 * 1024
+    assert full - released > 50 * 1024

@@ -17,8 +17,8 @@ so that long runs of memory are read; so are panels of A (`pack_a`).
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind

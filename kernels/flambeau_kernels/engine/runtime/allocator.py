@@ -3,8 +3,8 @@
 A step of a network allocates and frees the same large arrays over and over, and memory fresh from the system
 costs a page fault every 4 kB: more than most elementwise operations on it. Blocks of 64 kB and more are
 therefore kept when they are freed, in lists by size class (eight classes per power of two, so at most an eighth
-of a block is lost), up to a limit and to the most that was ever in use. Smaller ones go to numpy's own allocator, which has a
-cache of its own.
+of a block is lost), up to a limit and to the most that was ever in use. They lie in huge pages where the system offers them.
+Smaller ones go to numpy's own allocator, which has a cache of its own.
 
 numpy lets a thread choose its allocator (NEP 49, "Data allocation strategies in NumPy", 2021): four native
 functions in a capsule. An array remembers the one that made it, so arrays may be freed anywhere, by any thread.
@@ -27,7 +27,7 @@ from flambeau_kernels.engine.runtime.never_freed import never_freed
 
 # Slots of the record, eight bytes each.
 (ALLOCATED, PEAK, RESERVED, PEAK_RESERVED, CACHED, LIMIT, MADE, REUSED, FREED,
- CONTEXT, MALLOC, CALLOC, REALLOC, FREE) = range(14)
+ CONTEXT, MALLOC, CALLOC, REALLOC, FREE, ADVISED) = range(15)
 BINS = 16                                             # the first of the lists
 LARGE_BITS = 16
 LARGE = 1 << LARGE_BITS                               # bytes from which a block is ours
@@ -38,6 +38,12 @@ MOST = 1 << 47                                        # bytes of an array at mos
 HUGE_FROM = 4 << 20
 # Still larger ones begin at a multiple of such a page; below, the space this may cost would blur the size classes.
 HUGE, ALIGNED_FROM = 2 << 20, 32 << 20
+# Smaller ones share such pages, which spare most searches for where a row of a matrix lies: once a process has taken this many bytes of new
+# blocks, it asks for huge pages where the next ones will be, for so many bytes (`SHARED`) at a time.
+SHARED_AFTER = 4 << 20
+# That is a block which is advised and freed again. A larger one goes before it: freeing a block that it has mapped on its own lets the C
+# library take all up to that size from its heap (M_MMAP_THRESHOLD in the manual of mallopt, 32 MB at most), where blocks lie side by side.
+MAPPED, SHARED = 31 << 20, 30 << 20
 
 _SET_HANDLER, _GET_HANDLER = 304, 305                 # in numpy's table of C functions
 _NAME = b"mem_handler"                                # what numpy calls such capsules
@@ -102,6 +108,10 @@ def trim() -> None:
     """Give every kept block back to the system."""
     if record() is not None:
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_code()["trim"])(ctypes.addressof(_record()))
+        # The C library keeps what is freed in the middle of its heap, unless it is one that cannot be asked for it.
+        give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if give_back is not None:
+            give_back(0)
 
 
 def block_size(size: int) -> int:
@@ -115,7 +125,7 @@ def block_size(size: int) -> int:
 @functools.cache
 def _record() -> Any:
     slots = never_freed((ctypes.c_int64 * (BINS + CLASSES))())
-    slots[LIMIT] = limit_from_environment()
+    slots[LIMIT], slots[ADVISED] = limit_from_environment(), SHARED_AFTER
     usual = _usual_handler()
     slots[CONTEXT], slots[MALLOC], slots[CALLOC] = usual.context or 0, usual.malloc, usual.calloc
     slots[REALLOC], slots[FREE] = usual.realloc, usual.free
@@ -234,10 +244,36 @@ define internal void @count_up(ptr %r, i64 %capacity) {{
   ret void
 }}
 
+define internal void @advise_unused(i64 %size) noinline {{
+entry:
+  %p = call ptr @aligned_alloc(i64 4096, i64 %size)
+  %none = icmp eq ptr %p, null
+  br i1 %none, label %out, label %advise
+advise:
+  %a = call i32 @madvise(ptr %p, i64 %size, i32 14)
+  call void @free(ptr %p)
+  br label %out
+out:
+  ret void
+}}
+
 define internal ptr @fresh(ptr %r, i64 %capacity) {{
 entry:
   %huge = icmp uge i64 %capacity, {HUGE_FROM}
   %aligned = icmp uge i64 %capacity, {ALIGNED_FROM}
+  br i1 %aligned, label %get, label %shared
+shared:
+{_load_number("advised", ADVISED)}
+  %left = sub i64 %advised, %capacity
+  store i64 %left, ptr %advised.at
+  %used = icmp slt i64 %left, 0
+  br i1 %used, label %share, label %get
+share:
+  call void @advise_unused(i64 {MAPPED})
+  call void @advise_unused(i64 {SHARED})
+  store i64 {SHARED}, ptr %advised.at
+  br label %get
+get:
   %align = select i1 %aligned, i64 {HUGE}, i64 4096
   %p = call ptr @aligned_alloc(i64 %align, i64 %capacity)
   %none = icmp eq ptr %p, null
@@ -249,7 +285,7 @@ again:
   %none2 = icmp eq ptr %p2, null
   br i1 %none2, label %out, label %got
 got:
-  %q = phi ptr [%p, %entry], [%p2, %again]
+  %q = phi ptr [%p, %get], [%p2, %again]
   br i1 %huge, label %advise, label %count
 advise:
   %a = call i32 @madvise(ptr %q, i64 %capacity, i32 14)
