@@ -97,6 +97,32 @@ torch.empty_like(torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0)).stride()
 torch.nn.Conv2d(1, 2, 1).to(memory_format=torch.channels_last).weight.stride()
 torch.nn.Conv2d(3, 2, 1).to(memory_format=torch.channels_last).weight.stride()
 """,
+    "tensors made of tensors pass gradients on": """
+x = torch.ones(2, requires_grad=True); torch.Tensor(x).sum().backward(); x.grad
+x = torch.ones(2, requires_grad=True); torch.Tensor(x).grad_fn.name()
+x = torch.ones(2, requires_grad=True); y = type("S", (torch.Tensor,), {})(x); (y * 2).sum().backward(); type(y).__name__, y.is_leaf, x.grad
+x = torch.ones(2, requires_grad=True); torch.FloatTensor(x * 2)
+x = torch.ones(2); y = torch.Tensor(x); y.add_(1); x
+""",
+    "single values": """
+torch.tensor(2).is_nonzero(), torch.tensor([0.0]).is_nonzero()
+torch.ones(2).is_nonzero()
+torch.ones(0).is_nonzero()
+np.float32(1) in torch.arange(3), np.int64(7) in torch.arange(3), np.bool_(True) in torch.arange(3)
+[1] in torch.arange(3)
+""",
+    "numbers indexed by bools": """
+x = torch.tensor(5.0, requires_grad=True); y = x[True]; (y * y).sum().backward(); y, x.grad
+x = torch.tensor(5.0, requires_grad=True); y = x[None, True]; y.sum().backward(); y, x.grad
+x = torch.tensor(5.0, requires_grad=True); y = x[torch.tensor(False)]; y.sum().backward(); y, x.grad
+x = torch.tensor(5.0, requires_grad=True); y = x * 1; y[True] += 3.0; y.backward(); y, x.grad
+x = torch.tensor(5.0, requires_grad=True); y = x * 1; y[True] *= 3.0; y.backward(); y, x.grad
+x = torch.tensor(5.0); x[True] = torch.tensor(2); x
+x = torch.arange(3.0); x[True] = torch.tensor([2, 3, 4]); x
+x = torch.arange(3.0); x[False] = torch.tensor([2, 3]); x
+x = torch.arange(3.0); x[False] = "a"; x
+x = torch.arange(3.0); x[True, 0] = 7.0; x
+""",
 }
 
 

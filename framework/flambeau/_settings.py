@@ -208,15 +208,8 @@ is_neg = _of_tensor("is_neg", Tensor.is_neg, "Whether negation of `input` is def
 numel = _of_tensor("numel", Tensor.numel, "Number of elements of `input`.")
 
 
-def _is_nonzero(input: Tensor) -> bool:
-    if input.numel() != 1:
-        what = "no values" if input.numel() == 0 else "more than one value"
-        raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
-    return bool(input)
-
-
 is_nonzero = _of_tensor(
-    "is_nonzero", _is_nonzero,
+    "is_nonzero", Tensor.is_nonzero,
     "Whether the single element of `input` is not zero. Raises: RuntimeError unless there is exactly one.",
 )  # fmt: skip
 

@@ -126,6 +126,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         from .ops.creation.new import legacy_tensor
 
         base = legacy_tensor(*args, **kwargs)
+        if not base.is_leaf:
+            return base.as_subclass(cls)
         return Tensor._make_subclass(cls, base, base.requires_grad)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -374,6 +376,13 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def is_signed(self) -> bool:
         """Whether the dtype has negative values."""
         return self.dtype.is_signed
+
+    def is_nonzero(self) -> bool:
+        """Whether the single element is not zero. Raises: RuntimeError unless there is exactly one."""
+        if self._array.size != 1:
+            what = "no values" if self._array.size == 0 else "more than one value"
+            raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
+        return bool(self)
 
     def is_inference(self) -> bool:
         """Whether it was made in `inference_mode`, or is a view of a tensor that was."""
@@ -867,7 +876,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return iter(self.unbind(0))
 
     def __contains__(self, element: Any) -> bool:
-        if isinstance(element, (Tensor, int, float, complex, bool)):
+        if isinstance(element, (Tensor, int, float, complex, bool, np.number)):
             return bool((self == element).any().item())
         raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 

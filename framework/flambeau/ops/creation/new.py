@@ -91,7 +91,11 @@ def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None, data: Any =
     if isinstance(first, Tensor) and len(args) == 1:
         if dtype is not None and first.dtype is not dtype:
             raise TypeError(f"expected a Tensor of {dtype.name} (got {first.dtype.name}); convert it with .to(dtype)")
-        return first.detach()
+        if first._node is None:
+            return first.detach()
+        from ..shapes.restride import alias
+
+        return alias.function(first)                  # gradients pass
     if isinstance(first, devices.Size) or (isinstance(first, int) and not isinstance(first, bool)):
         return empty(*args, dtype=d, device=device)
     if isinstance(first, (list, tuple, range, ndarray)):

@@ -132,7 +132,9 @@ def store(self: Tensor, key: Any, value: Any) -> None:
         raise TypeError(f"Cannot assign to a sparse tensor: elements of the layout {self.layout} are not set by indexing")
     if not isinstance(value, Tensor):
         value = _number_tensor(self, value)
-    key = normalize(key)
+    if key is False:                                  # which takes nothing
+        return
+    key = (None,) if key is True else normalize(key)
     if all(isinstance(k, BASIC) for k in key):
         part = view_at(self, checked_key(key))
         fitted = _fit(value, part._array.shape)
@@ -155,9 +157,11 @@ def store_by_ops(self: Tensor, key: Any, value: Any) -> None:
     """`store` made of operations that interpreters know: a view and `copy_`, `masked_fill_`, or `index_put_`."""
     from ..creation import from_values
 
-    key = normalize(key)
     if not isinstance(value, Tensor):
         value = from_values.tensor(value, dtype=self.dtype, device=self.device)
+    if key is False:
+        return
+    key = (None,) if key is True else normalize(key)
     if all(isinstance(k, BASIC) for k in key):
         check_slices(key)
         part = view_at(self, key)

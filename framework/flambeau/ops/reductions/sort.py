@@ -33,9 +33,9 @@ PAIR = ("values", "indices")
 EVERY = FUNCTION | METHOD | OUT
 
 
-def _ordered(name: str, input: Tensor) -> None:
+def _ordered(name: str, input: Tensor, refusal: type[Exception] = RuntimeError) -> None:
     if input.is_complex():
-        raise NotImplementedError(f"{name}: complex values have no order, so {input.dtype} is not supported; sort input.abs() or a part")
+        raise refusal(f"{name}: complex values have no order, so {input.dtype} is not supported; sort input.abs() or a part")
 
 
 def _pair_shape(shape: Any, input: Tensor) -> Any:
@@ -193,7 +193,7 @@ def _best_pair(input, k, dim, largest, sorted):
 
 
 def _check_kth(input, k, dim, keepdim):
-    _ordered("kthvalue", input)
+    _ordered("kthvalue", input, NotImplementedError)
     k = need_int("kthvalue", "k", k)
     d = wrap_dim(dim, input.ndim)
     n = input.shape[d] if input.ndim else 1
@@ -353,7 +353,7 @@ nanmedian = _declare_median(
 
 
 def _check_mode(input, dim, keepdim):
-    _ordered("mode", input)
+    _ordered("mode", input, NotImplementedError)
     d = wrap_dim(dim, input.ndim)
     if input.ndim:
         check_nonempty("mode", tuple(input.shape), (d,))
