@@ -382,63 +382,10 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
             totals[c] = TOTAL_KIND(START)
             if BLOCK_KIND is not TOTAL_KIND:
                 sums[c] = BLOCK_KIND(START)
-        left = some // together
-        far = row * together
-        eights = 0
         if COSTLY:
-            # The same sums in the same order, of terms made by one copy of their formula.
-            while left >= 0:
-                high, size = min(left, 8), wide
-                if left == 0:
-                    high, size = 1, (some % together) * narrow
-                for c0 in range(0, size, TILE):
-                    part = min(TILE, size - c0)
-                    padded = (part + 63) // 64 * 64
-                    for k in range(high):
-                        q, made = p + (k * far + c0), terms + k * TILE
-                        for c in brief(range(part)):
-                            made[c] = BLOCK_KIND(q[c])
-                        for c in brief(range(padded), 4):
-                            made[c] = term_of(made[c], TERM, BLOCK_KIND)
-                    if high == 8:
-                        for c in brief(range(padded)):
-                            sums[c0 + c] = joined(sums[c0 + c], eight_of(terms + c, TILE, None, BLOCK_KIND, COMBINE), COMBINE)
-                    else:
-                        for k in range(high):
-                            for c in brief(range(part)):
-                                sums[c0 + c] = joined(sums[c0 + c], terms[k * TILE + c], COMBINE)
-                p = p + high * far
-                eights += high // 8
-                left -= high
-                if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
-                    outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
-                    eights = 0
+            fold_costly_rows(p, totals, sums, terms, some, narrow, together, row, full, COMBINE, TERM, BLOCK_KIND, TOTAL_KIND, START)
         else:
-            while left >= 8:
-                if FOURS:
-                    for half in rolled(range(2)):
-                        q, made = p + half * 4 * far, terms + half * STRIP
-                        for c in independent(range(wide)):
-                            made[c] = four_of(q + c, far, TERM, BLOCK_KIND, COMBINE)
-                    for c in independent(range(wide)):
-                        sums[c] = joined(sums[c], joined(terms[c], terms[STRIP + c], COMBINE), COMBINE)
-                else:
-                    for c in independent(range(wide)):
-                        sums[c] = joined(sums[c], eight_of(p + c, far, TERM, BLOCK_KIND, COMBINE), COMBINE)
-                p = p + 8 * far
-                left -= 8
-                eights += 1
-                if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
-                    outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
-                    eights = 0
-            while left >= 0:
-                size = wide
-                if left == 0:
-                    size = (some % together) * narrow
-                for c in independent(range(size)):
-                    sums[c] = joined(sums[c], term_of(p[c], TERM, BLOCK_KIND), COMBINE)
-                p = p + far
-                left -= 1
+            fold_rows(p, totals, sums, terms, some, narrow, together, row, full, COMBINE, TERM, BLOCK_KIND, TOTAL_KIND, START, FOURS)
         if BLOCK_KIND is not TOTAL_KIND:
             outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
         for j in range(1, together):
@@ -451,6 +398,71 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
             for c in brief(range(narrow)):            # once for a column: roots are much code
                 out[to + c] = finished(totals[c], count, FINISH, widened(out))
         item += 1
+
+
+def fold_rows(p, totals, sums, terms, some, narrow, together, row, full, COMBINE, TERM, BLOCK_KIND, TOTAL_KIND, START, FOURS):
+    """Fold `some` rows of `narrow` columns into `sums`: `together` of them are taken as one, and eight of those are folded first."""
+    wide, far = narrow * together, row * together
+    left = some // together
+    eights = 0
+    while left >= 8:
+        if FOURS:
+            for half in rolled(range(2)):
+                q, made = p + half * 4 * far, terms + half * STRIP
+                for c in independent(range(wide)):
+                    made[c] = four_of(q + c, far, TERM, BLOCK_KIND, COMBINE)
+            for c in independent(range(wide)):
+                sums[c] = joined(sums[c], joined(terms[c], terms[STRIP + c], COMBINE), COMBINE)
+        else:
+            for c in independent(range(wide)):
+                sums[c] = joined(sums[c], eight_of(p + c, far, TERM, BLOCK_KIND, COMBINE), COMBINE)
+        p = p + 8 * far
+        left -= 8
+        eights += 1
+        if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+            outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
+            eights = 0
+    while left >= 0:
+        size = wide
+        if left == 0:
+            size = (some % together) * narrow
+        for c in independent(range(size)):
+            sums[c] = joined(sums[c], term_of(p[c], TERM, BLOCK_KIND), COMBINE)
+        p = p + far
+        left -= 1
+
+
+def fold_costly_rows(p, totals, sums, terms, some, narrow, together, row, full, COMBINE, TERM, BLOCK_KIND, TOTAL_KIND, START):
+    """As `fold_rows`, the same sums in the same order, of terms made by one copy of their formula."""
+    wide, far = narrow * together, row * together
+    left = some // together
+    eights = 0
+    while left >= 0:
+        high, size = min(left, 8), wide
+        if left == 0:
+            high, size = 1, (some % together) * narrow
+        for c0 in range(0, size, TILE):
+            part = min(TILE, size - c0)
+            padded = (part + 63) // 64 * 64
+            for k in range(high):
+                q, made = p + (k * far + c0), terms + k * TILE
+                for c in brief(range(part)):
+                    made[c] = BLOCK_KIND(q[c])
+                for c in brief(range(padded), 4):
+                    made[c] = term_of(made[c], TERM, BLOCK_KIND)
+            if high == 8:
+                for c in brief(range(padded)):
+                    sums[c0 + c] = joined(sums[c0 + c], eight_of(terms + c, TILE, None, BLOCK_KIND, COMBINE), COMBINE)
+            else:
+                for k in range(high):
+                    for c in brief(range(part)):
+                        sums[c0 + c] = joined(sums[c0 + c], terms[k * TILE + c], COMBINE)
+        p = p + high * far
+        eights += high // 8
+        left -= high
+        if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+            outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
+            eights = 0
 
 
 def move_to_totals(totals, sums, full, start, COMBINE):
