@@ -94,6 +94,7 @@ class _Local(threading.local):
         self.devices: list[Any] = []
         self.stand_in: Any = None                     # where tensors are made whatever device was asked for
         self.saved_hooks: list[Any] = []
+        self.kept_copies: Any = None                  # told of what a history copies before it is overwritten, and of the copy
 
 
 local = _Local()

@@ -141,10 +141,6 @@ def test_what_is_written_to_inputs_is_written() -> None:
 
     assert x.tolist() == y.grad.tolist() == [2.0, 2.0]
     assert same is x
-    with pytest.raises(NotImplementedError, match="requires grad"):
-        f(fb.ones(2, requires_grad=True).clone(), y)
-    with pytest.raises(NotImplementedError, match="shares memory"):
-        f(x, x[:])
 
 
 def test_other_values_and_shapes_have_graphs_of_their_own() -> None:
@@ -198,8 +194,6 @@ def test_functions_keep_little_for_their_derivative() -> None:
     found, x.grad = x.grad, None
     x.sin().exp().cos().sum().backward()
     np.testing.assert_allclose(found.numpy(), x.grad.numpy(), rtol=1e-6)
-    with pytest.raises(NotImplementedError, match="dynamic"):
-        aot_function(lambda x: x, nop, dynamic=True)
 
 
 def test_a_compiler_can_ask_which_graph_it_compiles() -> None:

@@ -10,19 +10,22 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import flambeau as fb
+
 from .. import _logging, autograd
 from .._on_demand import names_on_demand
 from .._state import grad_enabled
-from .._subclasses.fake_tensor import FakeTensorMode
-from ..autograd.function import once_differentiable
+from .._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
 from ..func.modules import functional_call
-from ..fx.experimental.proxy_tensor import _owner, make_fx
+from ..fx.experimental._sources import ConstantSource
+from ..fx.experimental.proxy_tensor import _symbolic_mode, make_fx
 from ..fx.graph import Graph
 from ..fx.graph_module import GraphModule
 from ..fx.passes.functionalize import functionalize_graph
 from ..nn import Module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
+from ._aot_memory import Arguments, Use, have_a_base, shared
 from .partitioners import default_partition
 
 __all__ = [
@@ -128,12 +131,24 @@ def graph_without_writes(
 ) -> tuple[GraphModule, list[int]]:  # fmt: skip
     """The graph of `f` without writes, and which inputs it would write to; their new values are its first results."""
     given = (*fakes, *tangents)
-    gm = make_fx(lambda *args: tuple(f(*args)), decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
+    gm = _traced(f, given, table)
     written: list[int] = []
     with mode:
         gm = functionalize_graph(gm, tuple([x.detach() if isinstance(x, Tensor) else x for x in given]), written=written)
+    return _named(gm, fakes, tangents, name), written
+
+
+def _traced(f: Callable[..., Any], given: Sequence[Any], table: Any) -> GraphModule:
+    """The graph of `f`, which runs on tensors like `given`: it may change their shape and history."""
+    own = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in given]
+    # Sizes of fake tensors that are symbols stay symbols.
+    return make_fx(lambda *args: tuple(f(*args)), decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*own)
+
+
+def _named(gm: GraphModule, fakes: list[Any], tangents: list[Any], name: str) -> GraphModule:
+    """`gm` with inputs named as PyTorch's are, and their values."""
     names = [f"{name}_{i + 1}" if name == "primals" else f"{name}{i}_1" for i in range(len(fakes))]
-    return _renamed(gm, [*names, *[f"tangents_{i + 1}" for i in range(len(tangents))]], given), written
+    return _renamed(gm, [*names, *[f"tangents_{i + 1}" for i in range(len(tangents))]], (*fakes, *tangents))
 
 
 class _Compiled:
@@ -141,81 +156,242 @@ class _Compiled:
 
     def __init__(
         self, flat: Callable[..., list[Any]], leaves: list[Any], fw: Any, bw: Any, inference: Any, partition: Any, table: Any,
+        functional: bool = True, dynamic: bool = False,
     ) -> None:  # fmt: skip
-        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.flat, self.table, self.functional = flat, table, functional
+        self.only_for: list[Any] | None = None
+        self._begin(dynamic)
         number = next(_numbers)
-        fakes = [self.mode.from_tensor(x) if isinstance(x, Tensor) else x for x in leaves]
-        self.wanted = [isinstance(x, Tensor) and x.requires_grad and grad_enabled() for x in leaves]
-        with self.mode:
-            before = [x._version if isinstance(x, Tensor) else 0 for x in fakes]
-            seen = flat(*fakes)
-        self.same = [next((i for i, x in enumerate(fakes) if x is y and isinstance(y, Tensor)), None) for y in seen]
-        self.comes_back = [isinstance(y, Tensor) and y.requires_grad and self.same[i] is None for i, y in enumerate(seen)]
-        for x, version, wanted in zip(fakes, before, self.wanted, strict=True):
-            if wanted and x._version != version:
-                raise NotImplementedError("aot_function: writing to an input that requires grad is not built; write to a copy of it")
-        fakes = [self.mode.from_tensor(x) if isinstance(x, Tensor) else x for x in leaves]
+        groups = [group for group in shared(leaves) if have_a_base([leaves[i] for i in group])]
+        self._look(leaves, groups)
+        # What shares memory that nobody writes to is taken as it is.
+        groups = [group for group in groups if self.arguments.places[group[0]][0] in self.use.written]
+        self._view(leaves, groups)
+        graph, values = self._traced()
+        late = [g for g in shared(leaves) if g not in groups and any(self.arguments.places[i][0] in self.written for i in g)]
+        if late:                                      # it was written through `data`, which counts nothing
+            self._view(leaves, [*groups, *late])
+            graph, values = self._traced()
         if not any(self.comes_back):
-            graph, self.written = graph_without_writes(self.mode, flat, fakes, [], table, "arg")
             with _compiling(f"{number}_inference"):
                 _tell(_aot_graphs, graph)
-                self.forward, self.backward = (inference or fw)(graph, fakes), None
+                self.forward, self.backward = (inference or fw)(graph, values), None
         else:
-            tangents = [y.detach().clone() for y, back in zip(seen, self.comes_back, strict=True) if back]
-            self.strides = [x.stride() for x in tangents]  # which the graph's views go by
-            both = joint_function(flat, self.wanted, self.comes_back)
-            joint, self.written = graph_without_writes(self.mode, both, fakes, tangents, table, "primals")
-            _tell(_joint_graphs, joint, f"model__{number}_joint")
-            first, second = partition(joint, [*fakes, *tangents], num_fwd_outputs=len(self.written) + len(seen))
+            _tell(_joint_graphs, graph, f"model__{number}_joint")
+            first, second = partition(graph, values, num_fwd_outputs=len(self.comes_back))
             with _compiling(f"{number}_forward"):
                 _tell(_aot_graphs, first)
-                self.forward = fw(first, fakes)
+                self.forward = fw(first, values[: len(self.wanted)])
             with _compiling(f"{number}_backward"):
                 _tell(_aot_graphs, second)
                 self.backward = (bw or fw)(second, [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"])
-        self.count = len(self.written) + len(seen)
-        self._refuse_shared(leaves)
+        self.tracked = [i for i, comes in enumerate(self.comes_back) if comes]
         self.function = self._function()
+        self.placeholders = values[: len(self.wanted)]
+        env = self.mode.shape_env
+        self.guards = None if env is None else env.produce_guards_expression(self.placeholders)
 
-    def _refuse_shared(self, leaves: list[Any]) -> None:
+    def _begin(self, dynamic: bool) -> None:
+        self.mode = _symbolic_mode(True) if dynamic else FakeTensorMode(allow_non_fake_inputs=True)
+        self.mode.static_shapes = not dynamic
+
+    def _view(self, leaves: list[Any], groups: list[list[int]]) -> None:
+        """As `_look`. How leaves lie in shared memory is known for numbers only, so that no size is a symbol then."""
+        if groups:
+            self._begin(False)
+            self.only_for = [_place(x) for x in leaves]
+        self._look(leaves, groups)
+
+    def fits(self, leaves: list[Any]) -> bool:
+        """Whether the graphs are right for the sizes of `leaves`, whose number and dtypes are those they were made for."""
+        if self.only_for is not None and self.only_for != [_place(x) for x in leaves]:
+            return False
+        return self.guards is None or self.mode.shape_env.evaluate_guards_expression(self.guards, self.arguments.of(leaves))
+
+    def _numbers(self, arguments: list[Any]) -> Callable[[Any], int]:
+        """A function that says what a symbolic size of the graphs is for `arguments`."""
+        if self.mode.shape_env is None:
+            return int
+        bound = self.mode.shape_env.bind_symbols(self.placeholders, arguments)
+        return lambda n: n if type(n) is int else int(n.node._expr.subs(bound))
+
+    def _fakes(self) -> list[Any]:
+        """What stands for the arguments, made anew: runs of the function change it."""
+        self.mode.fake_tensor_converter = FakeTensorConverter()
+        return [self._fake(x, i) for i, x in enumerate(self.given)]
+
+    def _fake(self, x: Any, at: int) -> Any:
+        env = self.mode.shape_env
+        if type(x) is int and env is not None:
+            source = ConstantSource(f"input{at}")
+            return env.create_symintnode(env.create_symbol(x, source, positive=None), hint=x, source=source)
+        if not isinstance(x, Tensor):
+            return x
+        if not isinstance(x, FakeTensor):
+            return self.mode.from_tensor(x, source=None if env is None else ConstantSource(f"input{at}"))
+        made = FakeTensor(self.mode, fb.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta"), x.device)
+        return made.requires_grad_() if x.requires_grad else made
+
+    def _look(self, leaves: list[Any], groups: list[list[int]]) -> None:
+        """What the function does with `leaves`, of which `groups` are taken out of one argument each."""
+        self.arguments = Arguments(leaves, groups)
+        self.given = self.arguments.of(leaves)
+        self.wanted = [isinstance(x, Tensor) and x.requires_grad and grad_enabled() for x in self.given]
+        self.use = Use.of(self.flat, self.arguments, self._fakes(), self.wanted, self.mode)
+        for i in self.use.copied:
+            if self.given[i].is_leaf:
+                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+
+    def _traced(self) -> tuple[GraphModule, list[Any]]:
+        """The graph of the function, with its derivative if something comes back for it, and example inputs of that graph.
+
+        Its first results are the new values of arguments that are written to, those without a new history first; then come what the
+        function returns and the memories that its results share.
+        """
+        arguments, use, fakes = self.arguments, self.use, self._fakes()
+        # Without an argument that has history there is nothing to come back to, even if the function asks for history inside.
+        back = [r.kind == "value" and r.tracked and any(self.wanted) for r in use.results]
+        bases = [k for k, itself in use.inner if not itself and any(self.wanted)]
+        if not (any(back) or bases or use.copied or use.gains):
+
+            def whole(*given: Any) -> list[Any]:
+                return self.flat(*arguments.leaves(given))
+
+            with autograd.no_grad():
+                graph, self.written = self._graph(whole, fakes, [], "arg")
+            self.comes_back = [False] * (len(self.written) + len(back))
+            return graph, fakes
+        with self.mode:
+            given = [x.clone() if i in use.copied else x for i, x in enumerate(self._fakes())]
+            results = self.flat(*arguments.leaves(given))
+        explicit = use.copied if self.functional else [*use.gains, *use.copied]
+        leaving = [
+            *[given[i] for i in (*use.gains, *use.copied)], *[y for y, b in zip(results, back, strict=True) if b],
+            *[results[k]._base for k in bases],
+        ]  # fmt: skip
+        tangents = [y.detach().clone() for y in leaving]
+        self.strides = [x.stride() for x in tangents]  # which the graph's views go by
+        count = len(fakes)
+
+        def joint(*values: Any) -> list[Any]:
+            primals, tangents = values[:count], values[count:]
+            given = [x.clone() if i in use.copied else x for i, x in enumerate(primals)]
+            results = self.flat(*arguments.leaves(given))
+            new, inner = [given[i] for i in explicit], [results[k]._base for k in bases]
+            sources = [x for x, asked in zip(primals, self.wanted, strict=True) if asked]
+            leaving = [*[given[i] for i in (*use.gains, *use.copied)], *[y for y, b in zip(results, back, strict=True) if b], *inner]
+            found = iter(autograd.grad(leaving, sources, list(tangents), allow_unused=True))
+            return [*new, *results, *inner, *[next(found) if asked else None for asked in self.wanted]]
+
+        graph, written = self._graph(joint, fakes, tangents, "primals")
+        self.comes_back = [*[i in use.gains for i in written], *[True] * len(explicit), *back, *[True] * len(bases)]
+        self.written = [*written, *explicit]
+        inputs = list(graph.graph.find_nodes(op="placeholder"))
         for i in self.written:
-            if any(isinstance(x, Tensor) and j != i and _owner(x._array) is _owner(leaves[i]._array) for j, x in enumerate(leaves)):
-                raise NotImplementedError("aot_function: writing to an input that shares memory with another is not built; give copies")
+            inputs[i].meta["written"] = True          # which partitions ask for
+        return graph, [*fakes, *tangents]
+
+    def _graph(self, f: Callable[..., Any], fakes: list[Any], tangents: list[Any], name: str) -> tuple[GraphModule, list[int]]:
+        if self.functional:
+            return graph_without_writes(self.mode, f, fakes, tangents, self.table, name)
+        return _named(_traced(f, (*fakes, *tangents), self.table), fakes, tangents, name), []
 
     def _function(self) -> Any:
         compiled = self
 
+        class CompiledFunctionBackward(autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *given: Any) -> Any:
+                return tuple(_call(compiled.backward, list(given)))
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> Any:
+                raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
+
         class CompiledFunction(autograd.Function):
             @staticmethod
-            def forward(ctx: Any, *leaves: Any) -> Any:
-                made = _call(compiled.forward, list(leaves))
-                results, kept = made[: compiled.count], made[compiled.count :]
+            def forward(ctx: Any, made: list[Any], number: Any, *arguments: Any) -> Any:
+                computed = _call(compiled.forward, list(arguments))
+                made += computed[: len(compiled.comes_back)]
+                kept = computed[len(compiled.comes_back) :]
                 ctx.places = [i for i, x in enumerate(kept) if isinstance(x, Tensor)]
                 ctx.kept = [None if isinstance(x, Tensor) else x for x in kept]
                 ctx.save_for_backward(*[kept[i] for i in ctx.places])
-                back = [False] * len(compiled.written) + compiled.comes_back
-                ctx.mark_non_differentiable(*[y for y, b in zip(results, back, strict=True) if isinstance(y, Tensor) and not b])
-                return tuple(results)
+                ctx.strides = [tuple(map(number, stride)) for stride in compiled.strides]
+                return tuple([made[i] for i in compiled.tracked])
 
             @staticmethod
-            @once_differentiable
-            def backward(ctx: Any, *grads: Any) -> Any:
+            def backward(ctx: Any, *tangents: Any) -> Any:
                 kept = list(ctx.kept)
                 for i, x in zip(ctx.places, ctx.saved_tensors, strict=True):
                     kept[i] = x
-                back = [False] * len(compiled.written) + compiled.comes_back
-                tangents = [g for g, b in zip(grads, back, strict=True) if b]
-                return tuple(_call(compiled.backward, [*kept, *map(_laid_out, tangents, compiled.strides)]))
+                found = CompiledFunctionBackward.apply(*kept, *map(_laid_out, tangents, ctx.strides))
+                return None, None, *(found if isinstance(found, tuple) else (found,))
 
         return CompiledFunction
 
     def __call__(self, leaves: list[Any]) -> list[Any]:
-        made = list(self.function.apply(*leaves)) if self.backward is not None else _call(self.forward, list(leaves))
-        with autograd.no_grad():
-            for i, value in zip(self.written, made, strict=False):
-                leaves[i].copy_(value)
-        results = made[len(self.written) :]
-        return [leaves[same] if same is not None else y for same, y in zip(self.same, results, strict=True)]
+        arguments = self.arguments.of(leaves)
+        number = self._numbers(arguments)
+        made: list[Any] = []
+        if self.backward is None:
+            with autograd.no_grad():
+                made = _call(self.forward, list(arguments))
+        else:
+            tracked = self.function.apply(made, number, *arguments)
+            for i, y in zip(self.tracked, tracked if isinstance(tracked, tuple) else (tracked,), strict=True):
+                made[i] = y
+        self._write(leaves, arguments, made, number)
+        return self._results(leaves, arguments, made[len(self.written) :], number)
+
+    def _write(self, leaves: list[Any], arguments: list[Any], made: list[Any], number: Any) -> None:
+        """Give arguments the new values that `made` begins with, and the shape that the function gives them.
+
+        New values are those of the memory as the argument looked at it, but those of `copied` arguments have their new shape.
+        """
+        for i in self.use.copied:
+            self._turn(arguments[i], i, number)
+        for i, value, comes in zip(self.written, made, self.comes_back, strict=False):
+            if comes:
+                arguments[i].copy_(value)
+            else:
+                with autograd.no_grad():              # as data where the function counts no write
+                    (arguments[i] if i in self.use.written else arguments[i].data).copy_(value)
+                self.arguments.note_written(i, leaves)
+        for i in self.use.changed:
+            if i not in self.use.copied:
+                self._turn(arguments[i], i, number)
+
+    def _turn(self, x: Tensor, at: int, number: Any) -> None:
+        """Give the argument `at` the shape that the function gives it."""
+        look = self.use.changed.get(at)
+        if look is not None:
+            look = look.bound(number)
+            x.as_strided_(look.shape, look.stride, x.storage_offset() + look.offset)
+
+    def _results(self, leaves: list[Any], arguments: list[Any], made: list[Any], number: Any) -> list[Any]:
+        """The results: those that look at the memory of arguments or of each other are made views of it."""
+        count = len(self.use.results)
+        added = iter(made[count:])
+        # Nobody's history goes through them where none is asked for.
+        bases = [] if self.backward is None else [made[k] if itself else next(added) for k, itself in self.use.inner]
+        found: list[Any] = []
+        for k, result in enumerate(self.use.results):
+            if result.kind == "leaf":
+                found.append(leaves[result.at])
+            elif result.kind == "again":
+                found.append(found[result.at])
+            elif result.kind == "input":
+                source, look = arguments[result.at], result.look.bound(number)
+                if result.apart:
+                    found.append(look.at(source.detach()).detach())
+                else:
+                    found.append(look.at(source if result.tracked or not source.requires_grad else source.detach()))
+            elif result.kind == "inner" and self.backward is not None:
+                found.append(result.look.bound(number).at(bases[result.at]))
+            else:
+                found.append(made[k])
+        return found
 
 
 def _laid_out(x: Any, strides: tuple[int, ...]) -> Any:
@@ -246,10 +422,22 @@ def _mapped(results: Any, env: dict[Any, Any]) -> list[Any]:
     return [env.get(x, x) if not isinstance(x, (list, dict)) else x for x in results]
 
 
-def _signature(x: Any) -> Any:
+def _signature(x: Any, symbolic: bool) -> Any:
+    """What graphs of a function are made for: all that is known of an argument but values, and but sizes if these are `symbolic`."""
     if isinstance(x, Tensor):
-        return x.dtype, tuple(x.shape), x.stride(), x.device, x.requires_grad, x.is_leaf
+        return (x.dtype, x.dim(), x.device, x.requires_grad, x.is_leaf) if symbolic else _whole_signature(x)
+    if symbolic and type(x) is int:
+        return int
     return type(x), x if isinstance(x, (int, float, complex, str, bool, type(None))) else id(x)
+
+
+def _place(x: Any) -> Any:
+    """Where a tensor lies in its memory, and which other values are given."""
+    return (tuple(x.shape), x.stride(), x.storage_offset()) if isinstance(x, Tensor) else x
+
+
+def _whole_signature(x: Tensor) -> Any:
+    return x.dtype, tuple(x.shape), x.stride(), x.device, x.requires_grad, x.is_leaf
 
 
 def aot_function(
@@ -278,12 +466,15 @@ def aot_function(
         decompositions: what operators are recorded as, see `make_fx`.
         inference_compiler: the same as `fw_compiler`, where no derivative is needed.
         num_params_buffers, keep_inference_input_mutations, enable_log: taken for PyTorch's sake.
-        dynamic, disable_functionalization: only False is built.
-    Raises: NotImplementedError for what is not built: writing to inputs that require grad or share memory; what `make_fx` raises for
-        programs whose values decide what they do. A second derivative raises RuntimeError.
+        dynamic: let sizes, and ints among the arguments, be symbols, so that one graph is for all sizes that its guards hold for.
+        disable_functionalization: let graphs write as the function does.
+    Raises: NotImplementedError for what is not built; RuntimeError for inputs that share memory which is written to and are no views
+        of one tensor, and for a second derivative; what `make_fx` raises for programs whose values decide what they do.
 
-    The graphs have no writes: what is written to inputs is a result of theirs, and copied afterwards. They are made anew for each
-    combination of shapes, strides, dtypes, needs of gradients, and values of arguments that are no tensors.
+    The graphs have no writes: what is written to inputs is a result of theirs, and copied afterwards. Inputs that share memory which is
+    written to are views of one input of the graphs. Results that look at the memory of inputs or of other results are views of these.
+    Graphs are made anew for each combination of shapes, strides, dtypes, needs of gradients, shared memory, and values of arguments
+    that are no tensors.
 
     >>> from flambeau._functorch.compile import aot_function, nop
     >>> f = aot_function(lambda x: (x.sin() * 2).sum(), nop)
@@ -292,15 +483,15 @@ def aot_function(
     >>> x.grad
     tensor([2., 2.])
     """
-    if dynamic or disable_functionalization:
-        raise NotImplementedError("aot_function: dynamic=True and disable_functionalization=True are not built yet; leave them out")
-    cache: dict[Any, tuple[_Compiled, list[Any]]] = {}
+    cache: dict[Any, list[tuple[_Compiled, list[Any]]]] = {}
 
     @functools.wraps(fn, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        key = (str(spec), grad_enabled(), *[_signature(x) for x in leaves])
-        if key not in cache:
+        key = (str(spec), grad_enabled(), str(shared(leaves)), *[_signature(x, dynamic) for x in leaves])
+        known = cache.setdefault(key, [])
+        found = next((entry for entry in known if entry[0].fits(leaves)), None)
+        if found is None:
             structures: list[Any] = []
 
             def flat(*given: Any) -> list[Any]:
@@ -309,12 +500,14 @@ def aot_function(
                 structures[:] = [structure]
                 return results
 
+            made = _Compiled(
+                flat, leaves, fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions, not disable_functionalization,
+                dynamic,
+            )  # fmt: skip
             # What is told apart by its identity is kept, so that nothing else gets it.
-            cache[key] = (
-                _Compiled(flat, leaves, fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions),
-                [structures[0], *[x for x in leaves if not isinstance(x, Tensor)]],
-            )
-        made, held = cache[key]
+            found = made, [structures[0], *[x for x in leaves if not isinstance(x, Tensor)]]
+            known.append(found)
+        made, held = found
         return pytree.tree_unflatten(made(leaves), held[0])
 
     return compiled

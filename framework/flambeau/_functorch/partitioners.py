@@ -32,13 +32,13 @@ def _is_tangent(node: Node) -> bool:
     return str(node.target).startswith("tangents")
 
 
-def _extract(joint: GraphModule, inputs: list[Node], outputs: list[Any], name: str) -> GraphModule:
-    """The part of `joint` that computes `outputs` of `inputs`."""
+def _extract(joint: GraphModule, inputs: list[Node], outputs: list[Any], writes: list[Node], name: str) -> GraphModule:
+    """The part of `joint` that computes `outputs` of `inputs`, and makes these `writes`."""
     graph, env = Graph(), {}
     for node in inputs:
         env[node] = graph.placeholder(node.name)
         env[node].meta = dict(node.meta)
-    wanted, stack = set(), [x for x in outputs if isinstance(x, Node)]
+    wanted, stack = set(), [*writes, *[x for x in outputs if isinstance(x, Node)]]
     while stack:
         node = stack.pop()
         if node not in env and node not in wanted:
@@ -54,11 +54,32 @@ def _extract(joint: GraphModule, inputs: list[Node], outputs: list[Any], name: s
 
 
 def _cut(joint: GraphModule, count: int, saved: list[Node]) -> tuple[GraphModule, GraphModule]:
-    results, derivatives, _ = _parts(joint, count)
+    results, derivatives, first = _parts(joint, count)
+    before = set(first)
+    writes = [n for n in joint.graph.nodes if _writes(n)]
     inputs = [n for n in joint.graph.nodes if n.op == "placeholder"]
-    forward = _extract(joint, [n for n in inputs if not _is_tangent(n)], [*results, *saved], "forward")
-    backward = _extract(joint, [*saved, *[n for n in inputs if _is_tangent(n)]], derivatives, "backward")
+    forward = _extract(joint, [n for n in inputs if not _is_tangent(n)], [*results, *saved], [n for n in writes if n in before], "forward")
+    given = [*saved, *[n for n in inputs if _is_tangent(n)]]
+    backward = _extract(joint, given, derivatives, [n for n in writes if n not in before], "backward")
     return forward, backward
+
+
+def _writes(node: Node) -> bool:
+    return node.op == "call_function" and node.is_impure(impure_random=False)
+
+
+def _lost(nodes: list[Node]) -> set[Node]:
+    """The inputs that are written to after the function has run, and the views of them: their values are gone then."""
+    found: set[Node] = set()
+    for node in nodes:
+        if "written" in node.meta or node.args and node.args[0] in found and _is_view(node):
+            found.add(node)
+    return found
+
+
+def _is_view(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.target is operator.getitem or schema is not None and any(r.alias_info is not None for r in schema.returns)
 
 
 def default_partition(
@@ -74,9 +95,12 @@ def default_partition(
         static_lifetime_input_indices, static_lifetime_input_nodes: taken for PyTorch's sake.
     """
     results, derivatives, first = _parts(joint_module, num_fwd_outputs)
-    # What the results need not is computed for the derivative, even where it could be computed before.
+    # What the results need not is computed for the derivative, even where it could be computed before. A function that writes is computed
+    # whole, as what is read later may be another value, and so is what reads an input that is written to after the function has run.
     known = {n for n in first if n.op == "placeholder"}
-    stack = [x for x in results if isinstance(x, Node)]
+    stack = list(first) if any(map(_writes, first)) else [x for x in results if isinstance(x, Node)]
+    lost = _lost(first)
+    stack += [n for n in first if any(x in lost for x in n.all_input_nodes)]
     while stack:
         node = stack.pop()
         if node not in known:
@@ -113,12 +137,17 @@ def min_cut_rematerialization_partition(
     the inputs and what the derivative uses.
     """
     _, derivatives, first = _parts(joint_module, num_fwd_outputs)
+    if any(map(_writes, first)):                      # what is computed again would write again, or read what has been written
+        return default_partition(joint_module, _joint_inputs, num_fwd_outputs=num_fwd_outputs)
     known = set(first)
+    lost = _lost(first)
     flow = Flow()
     for node in first:
         if node.op == "get_attr":
             continue
-        flow.add((node, 0), (node, 1), _bytes(node))
+        # What is lost is not kept for the derivative, unless that reads it itself.
+        is_gone = node in lost and all(user in known for user in node.users)
+        flow.add((node, 0), (node, 1), math.inf if is_gone else _bytes(node))
         name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
         if node.op == "placeholder" or name in costly_names() or name in random_names():
             flow.add("start", (node, 0), math.inf)

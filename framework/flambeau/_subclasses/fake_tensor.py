@@ -236,6 +236,16 @@ class FakeTensor(Tensor):
     # -- what it is
 
     @property
+    def data(self) -> Any:  # type: ignore[override]
+        """As `Tensor.data`."""
+        with _as_meta():
+            return _become(Tensor.data.__get__(self), self.fake_mode, self.fake_device, None)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+
+    @property
     def _lacks_values(self) -> bool:  # type: ignore[override]
         _answering.asked = _answering.asked or not _answering.depth
         return True

@@ -351,11 +351,15 @@ class Node:
         return f"{head}{self.op}[target={target}](args = {_formatted(self.args)}, kwargs = {_formatted(self.kwargs)})"
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Whether this node must stay though nobody uses it: an input or the output, or a call that does something else too."""
+        """Whether this node must stay though nobody uses it: an input or the output, or a call that does something else too.
+
+        Args:
+            impure_random: whether drawing random numbers is something else, as later draws are others without it.
+        """
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
-            return self.target in _side_effectful_functions or _writes(self)
+            return self.target in _side_effectful_functions or _writes(self) or impure_random and _draws(self.target)
         if self.op == "call_module":
             module = self.graph.owning_module
             if module is None:
@@ -407,10 +411,23 @@ _WRITING_OPERATORS = frozenset((operator.setitem, operator.delitem))
 def _writes(node: Node) -> bool:
     """Whether the function that `node` calls stores in one of its arguments, as far as its declaration says."""
     target = node.target
+    if hasattr(target, "overloads"):
+        target = getattr(target, target.overloads()[0])
     if target in _WRITING_OPERATORS or node.kwargs.get("out") is not None:
         return True
+    schema = getattr(target, "_schema", None)         # of an operator
+    if schema is not None:
+        return any(a.is_write for a in schema.arguments)
     op = getattr(target, "flambeau_op", None)
     return op is not None and target.__name__ == f"{op.name}_"
+
+
+def _draws(target: Any) -> bool:
+    """Whether a function or operator draws random numbers."""
+    if hasattr(target, "overloads"):
+        target = getattr(target, target.overloads()[0])
+    op = getattr(target, "flambeau_op", None)
+    return op is not None and op.random or any(tag.name == "nondeterministic_seeded" for tag in getattr(target, "tags", ()))
 
 
 def _class_name(obj: Any) -> str:

@@ -492,6 +492,11 @@ class _Recorder(TorchDispatchMode):
             self.quiet, self.shown = before
         return result, call if call is not None and call[0]._opname == name else None
 
+    def keep(self, tensor: Tensor, copied: Tensor) -> None:
+        """Record that a history has `copied` what is about to be overwritten."""
+        if self.knows(tensor):
+            self.record("call_function", _ops.ops.aten.clone.default, (self._node_of(tensor),), {}, copied)
+
     def record_call(self, call: Any, result: Any) -> Any:
         """Make the node of a call of an operator, see `_aten.Call`, that has given `result`, which is returned."""
         target, args, kwargs = call
@@ -921,6 +926,7 @@ def _record(
                     if name in cls.__dict__:
                         patcher.patch_method(cls, name, wrap(name, cls.__dict__[name]))
             before, _active.recorder = _active.recorder, recorder
+            told, _state.local.kept_copies = _state.local.kept_copies, recorder.keep
             makers = _Makers(recorder)
             _patch_makers(patcher, makers.makers)
             try:
@@ -929,7 +935,7 @@ def _record(
                     if mode_env is not None and outer is None:
                         recorder.record_asserts(mode_env)
             finally:
-                _active.recorder = before
+                _active.recorder, _state.local.kept_copies = before, told
         return pytree.tree_map(lambda x: tracer.proxy(recorder._argument(x)) if isinstance(x, (Tensor, *_SYMBOLIC)) else x, result)
 
     holes = pytree.tree_unflatten([PH] * len(leaves), spec)

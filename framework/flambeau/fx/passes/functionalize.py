@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import _ops
+from ..._symbolic import SymBool, SymFloat, SymInt
 from ...tensor import Tensor
 from ...utils._python_dispatch import OpOverload as Primitive
 from ...utils._python_dispatch import overload_of
@@ -24,6 +25,8 @@ __all__ = ["functionalize_graph"]
 _METHODS = {
     name: name for name in ("bernoulli_", "cauchy_", "copy_", "exponential_", "geometric_", "log_normal_", "random_", "uniform_", "zero_")
 }  # fmt: skip
+# Operators that change where a tensor looks in its memory, and nothing there, by the views that they are.
+_TURNED = ("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")
 _OUT_OF_REACH = ("apply_", "map_", "map2_", "resize_", "resize_as_", "set_")
 # Operators whose inverse is a view of the shape that the source has.
 _RESHAPED = ("view", "_unsafe_view", "reshape", "squeeze", "unflatten", "flatten", "view_as", "reshape_as", "_reshape_alias")
@@ -93,10 +96,10 @@ class _Functional:
                     inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
                     changed = [(held, place) for held, place in self.held if place.memory.writes and held.op == "placeholder"]
                     self.written[:] = [inputs.index(held) for held, _ in changed]
-                    result = (*[self._current(place) for _, place in changed], *result)  # type: ignore[misc]  # of a flat function
+                    result = (*[place.memory.node for _, place in changed], *result)  # type: ignore[misc]  # of a flat function
                 for held, place in self.held:
                     if place.memory.writes and (self.written is None or held.op == "get_attr"):
-                        self._emit("call_function", _aten("copy_", "default"), (held, self._current(place)), {}, compute=False)
+                        self._emit("call_function", _aten("copy_", "default"), (held, place.memory.node), {}, compute=False)
                 self.graph.output(result)
                 break
             self.calls = node.meta
@@ -128,6 +131,8 @@ class _Functional:
             with _no_new_sizes(args, kwargs):
                 value = getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
             self.values[node] = value
+            if isinstance(value, (SymInt, SymFloat, SymBool)):
+                node.meta["val"] = value
             if isinstance(value, Tensor):
                 fake = hasattr(value, "fake_mode")
                 node.meta["tensor_meta"] = _extract_tensor_metadata(value, not (fake and has_symbols(value._array)))
@@ -192,6 +197,8 @@ class _Functional:
             schema = target._schema
             if target._opname == "batch_norm" and all(isinstance(x, Node) for x in node.args[3:5]) and not node.kwargs:
                 return self._batch_norm(node)
+            if target._opname in _TURNED:
+                return self._turned(node, target)
             if any(a.is_write for a in schema.arguments):
                 return self._written(node, target, node.args, node.kwargs)
             if any(r.alias_info is not None for r in schema.returns) and isinstance(node.args[0], Node):
@@ -226,6 +233,14 @@ class _Functional:
         if isinstance(source, (list, tuple)):          # places that an operator has written to
             return source[index]  # type: ignore[index]
         return self._new(self._emit("call_function", operator.getitem, (source, index), {}))
+
+    def _turned(self, node: Node, target: Any) -> Any:
+        """A tensor that looks elsewhere from now on, under all its names."""
+        place = self.env[node.args[0]]  # type: ignore[index]
+        step = _Step(_functional(target), self._argument(node.args[1:]), self._argument(node.kwargs))
+        place.node, place.at = self._viewed(step, self._current(place)), place.memory.writes
+        place.steps = (*place.steps, step)
+        return place
 
     # -- writes
 

@@ -34,6 +34,7 @@ from .writing import (
     check_out,
     check_view,
     check_writable,
+    kept_copy,
     raise_other_dtype,
     resize_out,
 )
@@ -602,9 +603,10 @@ def forget_overwritten_inputs(node: Node, target: Tensor) -> None:
         return
     out, first, *others = node.saved
     versions = node.versions
-    if hasattr(first, "copy") and versions[1] is target._storage:
-        first = np.array(first) if type(first) is ndarray else first.copy()
-        node.versions = (versions[0], wrap(first)._storage, *versions[2:])
+    if versions[1] is target._storage and (type(first) is MetaArray or hasattr(first, "copy")):
+        kept = kept_copy(first)
+        first = kept._array
+        node.versions = (versions[0], kept._storage, *versions[2:])
     node.saved = (
         out,
         first,

@@ -11,7 +11,7 @@ import numpy as np
 import flambeau_kernels as kernels
 
 from ... import _state, devices, dtypes
-from ..._arrays import MetaArray, ndarray
+from ..._arrays import MetaArray, like_strides, ndarray
 from ..._inference import refuse_write
 from ..._kinds import KindArray
 from ..._warn import warn, warn_once
@@ -277,12 +277,26 @@ def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
     give_shape(out, shape)
 
 
+def kept_copy(array: Any) -> Tensor:
+    """A copy of `array`, which a history has saved and which is about to be overwritten."""
+    if type(array) is ndarray:
+        kept = wrap(np.array(array))
+    elif type(array) is MetaArray:
+        kept = wrap(MetaArray(array.shape, array.dtype, like_strides(array.shape, array.itemsize, (array,))))
+    else:
+        kept = wrap(array.copy() if hasattr(array, "get") else array)
+    told = _state.local.kept_copies
+    if told is not None:
+        told(wrap(array), kept)
+    return kept
+
+
 def forget_overwritten(node: Node, target: Tensor) -> None:
     """Copy what `node` saved of its target, which its own in-place operation is about to overwrite; mark what else it loses."""
     if type(node.saved) is tuple and node.versions:
         for at, saved in enumerate(node.saved):
             if saved is target._array and node.versions[at] is target._storage:
-                kept = wrap(np.array(saved) if type(saved) is ndarray else saved.copy() if hasattr(saved, "get") else saved)
+                kept = kept_copy(saved)
                 node.saved = (*node.saved[:at], kept._array, *node.saved[at + 1 :])
                 node.versions = (*node.versions[:at], kept._storage, *node.versions[at + 1 :])
         node.saved = tuple(
@@ -317,7 +331,7 @@ def keep_for_histories(begin: int, target: Tensor, results: list[Any]) -> None:
         saved, versions = list(node.saved), list(node.versions)
         for at, version in enumerate(versions):
             if version is record and hasattr(saved[at], "copy"):
-                kept = wrap(np.array(saved[at]) if type(saved[at]) is ndarray else saved[at].copy())
+                kept = kept_copy(saved[at])
                 saved[at], versions[at] = kept._array, kept._storage
         node.saved, node.versions = tuple(saved), tuple(versions)
 
