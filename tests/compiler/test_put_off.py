@@ -52,6 +52,8 @@ DRAWS: dict[str, Any] = {
     "of everything and nothing": lambda x, y: F.dropout(x * 2.0, 1.0) + F.dropout(y * 2.0, 0.0) + F.dropout(x * 3.0, 0.5, False),
     "of turned tensors": lambda x, y: F.dropout((x * 2.0).t(), 0.3) + y,
     "of channels": lambda x, y: F.dropout2d((x * 2.0).view(4, 16, 32, 32), 0.2) + 1.0,
+    "coins": lambda x, y: fb.bernoulli(x * 2.0, 0.3) + fb.bernoulli((y * 0.1).clamp(0.0, 1.0)) + x,
+    "coins at first": lambda x, y: fb.bernoulli(x, 0.3) + fb.bernoulli(y * 2.0, 0.5) * 3.0 + x,
     "alpha": lambda x, y: F.alpha_dropout(x * 2.0, 0.2, True) + y,
     "like": lambda x, y: fb.randn_like(x * 2.0) + fb.rand_like(y * 2.0) * x,
 }  # fmt: skip
@@ -75,7 +77,7 @@ def test_reads_and_draws_end_no_recording(name: str, gradients: bool) -> None:
 
         assert all(same(a, b) for a, b in zip(found[0][:3], found[1][:3], strict=True))
         assert found[0][3] is found[1][3]
-    assert whys(compiled) <= END or name == "alpha"   # which writes to its noise when that has been read
+    assert whys(compiled) <= END or name in ("alpha", "coins")  # noise is written to when it has been read, chances are looked at
 
 
 @pytest.mark.parametrize("read", [

@@ -138,6 +138,7 @@ class Recorder(Interpreter):
         self.ran: list[Any] = []                      # the programs of all of them
         self.passed = 0                               # operations that came here and were not recorded
         self.apart = 0                                # those among them that were taken apart
+        self.effects = 0                              # draws, and writes that are no operations
         self._expect_first()
 
     def _restart(self) -> None:
@@ -212,13 +213,16 @@ class Recorder(Interpreter):
         return op.enter(*args) if out is None else op.run_out(out, *args)
 
     def settle(self) -> None:
+        self.effects += 1
         self.flush("memory or random numbers were used by something else than an operation")
 
     def settle_draws(self) -> None:
+        self.effects += 1
         if self.records_all:                          # else nothing that draws is put off
             self.settle()
 
     def settle_write(self, target: Tensor) -> None:
+        self.effects += 1
         if not self._is_beside(target, ()):
             self.settle()
 
@@ -423,13 +427,13 @@ class Recorder(Interpreter):
         step.expect(found, known, op, refs, instead, several)
 
     def mark(self) -> Any:
-        return self.step, len(self.inputs), self.passed - self.apart, len(self.breaks)
+        return self.step, len(self.inputs), self.passed - self.apart + self.effects, len(self.breaks)
 
     def note_composition(self, op: Any, args: tuple[Any, ...], result: Any, mark: Any) -> None:
         """Expect the composition itself from now on, if it was nothing but the operation that is expected there."""
         before, known, passed, breaks = mark
         step = self.step
-        if step.parent is not before or self.passed - self.apart != passed or len(self.breaks) != breaks:
+        if step.parent is not before or self.passed - self.apart + self.effects != passed or len(self.breaks) != breaks:
             return
         several = isinstance(result, (tuple, list))
         results = result if several else (result,)
