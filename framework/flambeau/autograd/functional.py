@@ -167,20 +167,26 @@ def _scalar(outputs: tuple[Tensor, ...], many: bool, where: str) -> Tensor:
     return outputs[0].squeeze()
 
 
+def _slope_at(where: str, func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    """The gradient of the scalar function `func`, recorded; before it, whether there are several inputs, these, `v` and the results."""
+    several, inputs = _as_tuple(inputs, "inputs", where)
+    vs = _vector(v, inputs, several, where, "the input to the user-provided function is a single Tensor with a single element")
+    starts = _starts(inputs, create_graph)
+    many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", where)
+    _check_strict(strict, outputs)
+    value = _scalar(outputs, many, where)
+    slope = _filled(_grads((value,), starts, None, True), starts, strict, "output")
+    _check_connected(slope, strict, True, "jacobian")
+    return several, starts, vs, outputs, slope
+
+
 def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """The result of the scalar function `func` at `inputs`, and the product of `v` with its Hessian.
 
     `create_graph` and `strict` are as for `vjp`.
     """
     with enable_grad():
-        several, inputs = _as_tuple(inputs, "inputs", "vhp")
-        vs = _vector(v, inputs, several, "vhp", "the input to the user-provided function is a single Tensor with a single element")
-        starts = _starts(inputs, create_graph)
-        many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", "vhp")
-        _check_strict(strict, outputs)
-        value = _scalar(outputs, many, "vhp")
-        slope = _filled(_grads((value,), starts, None, True), starts, strict, "output")
-        _check_connected(slope, strict, True, "jacobian")
+        several, starts, vs, outputs, slope = _slope_at("vhp", func, inputs, v, create_graph, strict)
         found = _filled(_grads(slope, starts, vs, create_graph), starts, strict, "gradient")
         _check_connected(found, strict, create_graph, "hessian")
     return _finished(outputs[0], create_graph), _one(_finished(found, create_graph), several)
@@ -192,14 +198,7 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     `vhp` gives the same, as Hessians are symmetric, and is faster. `create_graph` and `strict` are as for `vjp`.
     """
     with enable_grad():
-        several, inputs = _as_tuple(inputs, "inputs", "hvp")
-        vs = _vector(v, inputs, several, "hvp", "the input to the user-provided function is a single Tensor with a single element")
-        starts = _starts(inputs, create_graph)
-        many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", "hvp")
-        _check_strict(strict, outputs)
-        value = _scalar(outputs, many, "hvp")
-        slope = _filled(_grads((value,), starts, None, True), starts, strict, "output")
-        _check_connected(slope, strict, True, "jacobian")
+        several, starts, vs, outputs, slope = _slope_at("hvp", func, inputs, v, create_graph, strict)
         probes = tuple(zeros_like(g.detach()).requires_grad_() for g in slope)
         pulled = _filled(_grads(slope, starts, probes, True), starts, strict, "gradient")
         found = _filled(_grads(pulled, probes, vs, create_graph), starts, strict, "hvp")

@@ -131,6 +131,14 @@ def column(x, w, constant, out, i, first, last, geometry, EDGE, TAPS_Y, TAPS_X, 
         acc[0] = constant[0]
 
 
+def rows_of(band, geometry):
+    """The plane that a band is of, its image and channel, its first row and the one past its last."""
+    plane = band // geometry[OF_PLANE]
+    first = (band - plane * geometry[OF_PLANE]) * geometry[ROWS]
+    image = plane // geometry[OUTPUTS]
+    return plane, image, plane - image * geometry[OUTPUTS], first, min(first + geometry[ROWS], geometry[OUT_HEIGHT])
+
+
 @kernel(in_vectors=True)
 def depthwise_rows(chunk, x, weight, bias, out, geometry, *, TAPS_Y, TAPS_X, STEP_Y, STEP_X, DILATION, PAD, IS_NARROW):
     KIND = widened(weight)
@@ -141,11 +149,7 @@ def depthwise_rows(chunk, x, weight, bias, out, geometry, *, TAPS_Y, TAPS_X, STE
     constant = local(vector(KIND, LANES), 1)
     begin = chunk * geometry[PER_CHUNK]
     for band in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[BANDS]))):
-        plane = band // geometry[OF_PLANE]
-        first = (band - plane * geometry[OF_PLANE]) * geometry[ROWS]
-        last = min(first + geometry[ROWS], geometry[OUT_HEIGHT])
-        image = plane // geometry[OUTPUTS]
-        o = plane - image * geometry[OUTPUTS]
+        plane, image, o, first, last = rows_of(band, geometry)
         source = x + (image * geometry[IMAGE] + o // geometry[MULTIPLE] * geometry[CHANNEL])
         to = out + plane * geometry[OUT_CHANNEL]
         for t in unroll(range(TAPS)):
@@ -207,11 +211,7 @@ def spread(chunk, x, weight, bias, out, geometry, *, TAPS_Y, TAPS_X, STEP_Y, PAD
     constant = local(vector(KIND, LANES), 1)
     begin = chunk * geometry[PER_CHUNK]
     for band in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[BANDS]))):
-        plane = band // geometry[OF_PLANE]
-        first = (band - plane * geometry[OF_PLANE]) * geometry[ROWS]
-        last = min(first + geometry[ROWS], geometry[OUT_HEIGHT])
-        image = plane // geometry[OUTPUTS]
-        o = plane - image * geometry[OUTPUTS]
+        plane, image, o, first, last = rows_of(band, geometry)
         source = x + (image * geometry[IMAGE] + o * geometry[CHANNEL])
         to = out + plane * geometry[OUT_CHANNEL]
         for t in unroll(range(TAPS)):
