@@ -29,6 +29,10 @@ from .grid_points import (
     to_planes,
 )
 
+# Numbers of a list of a block of points: four columns around each, and from `ROWS` on four rows. Places are in elements, those of rows
+# `width` apart; `shown` is 1 where there is an element.
+LISTS, ROWS = 8 * BLOCK, 4 * BLOCK
+
 
 def cubic_weight(t, I, KIND):
     """Weight of neighbour `I` of four at distance t + 1, t, 1 - t, 2 - t, by Keys' kernel with a = -0.75."""
@@ -50,14 +54,26 @@ def cubic_slope(t, I, KIND):
     return made if I < 2 else -made
 
 
-def four(x, k, at, weights, shown, size, row, KIND, PADDING, ALIGN):
-    """The four elements around a coordinate, as number `k` of a block: their places, `row` apart, weights, and 1 where they are there."""
-    first = floor(x)
-    for I in unroll(range(4)):
-        there = nearbyint(inside(first + KIND(I - 1), size, KIND, PADDING, ALIGN))
-        at[I * BLOCK + k] = element(there, size, KIND) * int32(row)
-        shown[I * BLOCK + k] = where(present(there, size, KIND), int32(1), int32(0))
-        weights[I * BLOCK + k] = cubic_weight(x - first, I, KIND)
+def neighbours(grid, count, places, weights, slopes, shown, width, height, KIND, PADDING, ALIGN, SLOPES):
+    """The four columns and rows around each of `count` points: see `LISTS`. One copy of the code finds a neighbour, whichever it is."""
+    lows = local(KIND, 2 * BLOCK)
+    for k in brief(range(count)):
+        x, y = in_elements(grid[2 * k], width, KIND, ALIGN), in_elements(grid[2 * k + 1], height, KIND, ALIGN)
+        left, upper = floor(x), floor(y)
+        lows[k], lows[BLOCK + k] = left, upper
+        for I in unroll(range(4)):
+            weights[I * BLOCK + k], weights[ROWS + I * BLOCK + k] = cubic_weight(x - left, I, KIND), cubic_weight(y - upper, I, KIND)
+            if SLOPES:
+                slopes[I * BLOCK + k], slopes[ROWS + I * BLOCK + k] = cubic_slope(x - left, I, KIND), cubic_slope(y - upper, I, KIND)
+    for i in rolled(range(4)):
+        columns, rows = places + i * BLOCK, places + (ROWS + i * BLOCK)
+        column_shown, row_shown = shown + i * BLOCK, shown + (ROWS + i * BLOCK)
+        for k in brief(range(count)):
+            column = nearbyint(inside(lows[k] + KIND(i - 1), width, KIND, PADDING, ALIGN))
+            row = nearbyint(inside(lows[BLOCK + k] + KIND(i - 1), height, KIND, PADDING, ALIGN))
+            columns[k], rows[k] = element(column, width, KIND), element(row, height, KIND) * int32(width)
+            column_shown[k] = where(present(column, width, KIND), int32(1), int32(0))
+            row_shown[k] = where(present(row, height, KIND), int32(1), int32(0))
 
 
 def at_column(b, columns, there, row_at, row_there, k, J, KIND):
@@ -70,9 +86,8 @@ def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image,
     """Blocks of points of an image at a time, these channel by channel, and four neighbours of a row after those of the row before."""
     KIND = widened(out)
     size = height * width
-    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
-    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
-    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    columns, column_shown, across = local(int32, LISTS), local(int32, LISTS), local(KIND, LISTS)
+    rows, row_shown, along = columns + ROWS, column_shown + ROWS, across + ROWS
     end = min(points, chunk * per + per)
     first = chunk * per
     while first < end:
@@ -80,10 +95,7 @@ def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image,
         count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
         to = out + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
-        for k in brief(range(count)):
-            point = first + k
-            four(in_elements(grid[2 * point], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
-            four(in_elements(grid[2 * point + 1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
+        neighbours(grid + 2 * first, count, columns, across, across, column_shown, width, height, KIND, PADDING, ALIGN, False)
         for c in rolled(range(channels)):
             b, made = a + c * size, to + c * in_image
             for i in rolled(range(4)):
@@ -104,9 +116,8 @@ def grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, 
     """A chunk is `SIDE` channels of an image, side by side in `work`: each point gives its gradient to what it saw, in their order."""
     KIND = widened(out)
     size = height * width
-    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
-    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
-    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    columns, column_shown, across = local(int32, LISTS), local(int32, LISTS), local(KIND, LISTS)
+    rows, row_shown, along = columns + ROWS, column_shown + ROWS, across + ROWS
     given = local(KIND, BLOCK * SIDE)
     groups = (channels + SIDE - 1) // SIDE
     image, begin = chunk // groups, chunk % groups * SIDE
@@ -117,10 +128,8 @@ def grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, 
     for first in rolled(range(0, in_image, BLOCK)):
         many = min(BLOCK, in_image - first)
         side_by_side(given, g + first, in_image, many, count, SIDE)
-        for k in brief(range(many)):
-            place_of = grid + 2 * (image * in_image + first + k)
-            four(in_elements(place_of[0], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
-            four(in_elements(place_of[1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
+        places_of = grid + 2 * (image * in_image + first)
+        neighbours(places_of, many, columns, across, across, column_shown, width, height, KIND, PADDING, ALIGN, False)
         for k in rolled(range(many)):
             here = load(given, k * SIDE, SIDE)
             for i in rolled(range(4)):
@@ -141,10 +150,10 @@ def grad_points(chunk, grad, x, grid, out, points, per, channels, height, width,
     """
     KIND = widened(out)
     size = height * width
-    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
-    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
-    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
-    along_slopes, across_slopes = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    columns, column_shown, across = local(int32, LISTS), local(int32, LISTS), local(KIND, LISTS)
+    rows, row_shown, along = columns + ROWS, column_shown + ROWS, across + ROWS
+    across_slopes = local(KIND, LISTS)
+    along_slopes = across_slopes + ROWS
     to_right, to_down = local(KIND, BLOCK), local(KIND, BLOCK)
     scale_x, scale_y = KIND(width - 1 if ALIGN else width) / KIND(2), KIND(height - 1 if ALIGN else height) / KIND(2)
     end = min(points, chunk * per + per)
@@ -154,14 +163,8 @@ def grad_points(chunk, grad, x, grid, out, points, per, channels, height, width,
         count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
         g = grad + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
+        neighbours(grid + 2 * first, count, columns, across, across_slopes, column_shown, width, height, KIND, PADDING, ALIGN, True)
         for k in brief(range(count)):
-            point = first + k
-            right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
-            four(right, k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
-            four(down, k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
-            for I in unroll(range(4)):
-                across_slopes[I * BLOCK + k] = cubic_slope(right - floor(right), I, KIND)
-                along_slopes[I * BLOCK + k] = cubic_slope(down - floor(down), I, KIND)
             to_right[k], to_down[k] = KIND(0), KIND(0)
         for c in rolled(range(channels)):
             b, given = a + c * size, g + c * in_image

@@ -11,10 +11,11 @@ import ast
 import builtins
 import functools
 import inspect
+import linecache
 import operator
 import textwrap
 from collections.abc import Iterable
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from flambeau_kernels.engine import language as lg
@@ -40,7 +41,7 @@ def module_text(function: FunctionType, symbol: str, types: dict[str, Any], cons
     code = Code(scales)
     lowering = Lowering(code, function, register_bits)
     scope: dict[str, Any] = dict(constants)
-    first, *_ = inspect.signature(function).parameters
+    first, *_ = _signature(function).parameters
     parameters = [("i64", "%chunk")]
     lowering.bind(scope, first, Symbol(code, "%chunk", I64))
     loads = []
@@ -101,7 +102,7 @@ class Lowering(Words):
 
     def call_function(self, function: FunctionType, args: list[Any], keywords: dict[str, Any]) -> Any:
         try:
-            bound = inspect.signature(function).bind(*args, **keywords)
+            bound = _signature(function).bind(*args, **keywords)
         except TypeError as error:
             self.refuse(f"{function.__name__}: {error}")
         bound.apply_defaults()
@@ -115,7 +116,7 @@ class Lowering(Words):
 
     def call_function_outlined(self, function: FunctionType, args: list[Any], keywords: dict[str, Any]) -> None:
         """Call `function` as one of its own, made on the first call with these kinds and constants."""
-        bound = inspect.signature(function).bind(*args, **keywords)
+        bound = _signature(function).bind(*args, **keywords)
         bound.apply_defaults()
         arguments: dict[str, Any] = {
             name: self.number(v) if isinstance(v, (bool, int, float)) and not name.isupper() else v
@@ -508,10 +509,30 @@ def _is_host(function: FunctionType) -> bool:
     return function.__module__ == lg.__name__
 
 
+_signature = functools.cache(inspect.signature)
+
+
 @functools.cache
 def _tree(function: FunctionType) -> tuple[ast.FunctionDef, int]:
     """The syntax tree of `function`, and the line of its file that the tree calls 1."""
-    lines, first = inspect.getsourcelines(function)
-    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    code = function.__code__
+    first = code.co_firstlineno
+    linecache.checkcache(code.co_filename)            # a notebook's user may have written another file
+    lines = linecache.getlines(code.co_filename, function.__globals__)[first - 1 : _last_line(code)]
+    try:
+        tree = _parsed(lines)
+    except (SyntaxError, IndexError):                 # the interpreter keeps no ends of lines, or the file is not at hand
+        lines, first = inspect.getsourcelines(function)
+        tree = _parsed(lines)
     assert isinstance(tree, ast.FunctionDef)
     return tree, first
+
+
+def _parsed(lines: list[str]) -> ast.stmt:
+    return ast.parse(textwrap.dedent("".join(lines))).body[0]
+
+
+def _last_line(code: CodeType) -> int:
+    """The last line that `code` has instructions for: `inspect` reads the text word by word for that, which takes ten times as long."""
+    inner = [_last_line(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return max([end or 0 for _, end, _, _ in code.co_positions()] + inner)
