@@ -21,6 +21,7 @@ from ...engine.language import (
     lane_sum,
     lanes,
     load,
+    local,
     outlined,
     rolled,
     store,
@@ -278,6 +279,11 @@ def made_reflector(line, k, m, KIND):
     return KIND(value), KIND(share)
 
 
+def make_reflector(line, k, m, made, KIND):
+    """`made_reflector` with its two numbers in `made`, for kernels that compile it once."""
+    made[0], made[1] = made_reflector(line, k, m, KIND)
+
+
 def brought_up_to_date(work, padded, column, line, old, products, m, KIND):
     """Column `column` to `line`, less the share of the reflector in `old`."""
     known = products[column]
@@ -293,13 +299,15 @@ def factored(work, padded, m, n, reflectors, long, shares, rows, none, KIND):
     for i in rolled(range(m)):
         none[i] = KIND(0)
         reflectors[i] = work[i * padded]
-    value, share = made_reflector(reflectors, 0, m, KIND)
+    made = local(KIND, 2)                             # the numbers of the next reflector
+    outlined(make_reflector)(reflectors, 0, m, made, KIND)
     # Nothing is taken yet; the rows are only added up.
     for j in rolled(range(0, padded, N)):
         store(products, j, broadcast(KIND(0), N))
     outlined(reflected)(work, padded, none, 0, m, 0, padded, products, following, reflectors, KIND)
     for k in rolled(range(most)):
         line = reflectors + k * long
+        value, share = made[0], made[1]
         shares[k] = share
         for j in rolled(range(k // N * N, padded, N)):
             store(products, j, load(following, j, N) * broadcast(share, N))
@@ -312,7 +320,7 @@ def factored(work, padded, m, n, reflectors, long, shares, rows, none, KIND):
             for i in rolled(range(k + 1)):
                 after[i] = KIND(0)
             brought_up_to_date(work, padded, k + 1, after, line, products, m, KIND)
-            value, share = made_reflector(after, k + 1, m, KIND)
+            outlined(make_reflector)(after, k + 1, m, made, KIND)
             outlined(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, after, KIND)
         else:
             outlined(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, none, KIND)
