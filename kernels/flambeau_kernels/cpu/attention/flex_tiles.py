@@ -30,7 +30,7 @@ from flambeau_kernels.cpu.attention.tiles import (
     load_rows,
     multiply_keys,
     slopes_of_scores,
-    transpose_block,
+    turn,
     weigh,
     weights_again,
     write_row,
@@ -109,7 +109,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                per, units, blocks, tiles_of_block, q_block, kv_block, columns, full_columns,
                heads, group, rows, keys, width, out_width,
                q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
-               l_batch, l_head, f_batch, f_head, scale, *, WIDTH, COPY, FULL, MASKED, TALL):  # fmt: skip
+               l_batch, l_head, f_batch, f_head, scale, turning, *, WIDTH, COPY, FULL, MASKED, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor = KIND(scale)
@@ -127,7 +127,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
         first = block_row * q_block + piece * QUERIES
         count = min(QUERIES, min(rows, block_row * q_block + q_block) - first)
         if count > 0:
-            outlined(transpose_block)(q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
+            turn(turning, q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
             for j in rolled(range(0, QUERIES, N)):
                 store(top, j, broadcast(KIND(-math.inf), N))
                 store(total, j, zero_lanes(KIND))
@@ -167,7 +167,7 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     heads, group, rows, keys, width, out_width, k_wide, v_wide,
                     g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                     o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
-                    dv_batch, dv_head, dv_row, l_batch, l_head, f_batch, f_head, scale,
+                    dv_batch, dv_head, dv_row, l_batch, l_head, f_batch, f_head, scale, turning,
                     *, WIDTH, COPY, FULL, MASKED, FACTORS, SPREAD, TALL):  # fmt: skip
     KIND = widened(logs)
     factor, one = KIND(scale), KIND(1)
@@ -204,7 +204,7 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     g_here = grad + (b * g_batch + h * g_head + first * g_row)
                     o_here = out + (b * o_batch + h * o_head + first * o_row)
                     load_rows(q_here, g_here, o_here, logs + (head * rows + first), q_row, g_row, o_row, count, width, out_width,
-                              k_wide, v_wide, factor, qn, qt, gn, gt, level, balance)  # fmt: skip
+                              k_wide, v_wide, factor, qn, qt, gn, gt, level, balance, turning)  # fmt: skip
                     outlined(clear)(sums, count * k_wide)
                     for r in rolled(range(count)):
                         # What the sum's logarithm is worth comes in with the weights, too.
@@ -310,8 +310,8 @@ def flex(
     flex_block.run(
         -(-units // per), q, k, v, table, lists.counts, lists.indices, lists.full_counts, lists.full_indices, out, logs, per, units,
         *geometry, heads, heads // k.shape[1], rows, keys, width, out_width, *tiles._steps(q), *tiles._steps(k), *tiles._steps(v),
-        *tiles._steps(out), *_steps_of_lists(lists), float(scale), release=True, FULL=changes.full, MASKED=changes.masked,
-        **constants,
+        *tiles._steps(out), *_steps_of_lists(lists), float(scale), tiles._turning(q.dtype, kind), release=True, FULL=changes.full,
+        MASKED=changes.masked, **constants,
     )  # fmt: skip
     return out, logs, not table[0]
 
@@ -346,8 +346,8 @@ def flex_grad(
         per, units, parts, part_keys, *_geometry(lists, rows),
         heads, heads // key_heads, rows, keys, width, out_width, k_wide, v_wide, *tiles._steps(grad), *tiles._steps(q),
         *tiles._steps(k), *tiles._steps(v), *tiles._steps(out), *tiles._steps(dq, 4), *tiles._steps(dk), *tiles._steps(dv),
-        *_steps_of_lists(lists), float(scale), release=True, FULL=changes.full_grad, MASKED=changes.masked_grad,
-        FACTORS=changes.full is not None, SPREAD=changes.spread, **constants,
+        *_steps_of_lists(lists), float(scale), tiles._turning(logs.dtype, logs.dtype), release=True, FULL=changes.full_grad,
+        MASKED=changes.masked_grad, FACTORS=changes.full is not None, SPREAD=changes.spread, **constants,
     )  # fmt: skip
     total = np.add.reduce(spread_sums, axis=0)
     if parts == 1:

@@ -24,7 +24,10 @@ from flambeau_kernels.cpu.lanes import clear, exp_lanes, multiply, zero_lanes
 from flambeau_kernels.cpu.register_tiles import tile
 from flambeau_kernels.cpu.squares import transpose
 from flambeau_kernels.engine.language import (
+    bitcast,
     broadcast,
+    float64,
+    int64,
     kernel,
     lane_sum,
     lanes,
@@ -32,11 +35,13 @@ from flambeau_kernels.engine.language import (
     local,
     outlined,
     rolled,
+    run,
     store,
     unroll,
     vector,
     widened,
 )
+from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import fma, log, where
 
 __all__ = ["attend", "attend_grad", "fits"]
@@ -79,6 +84,26 @@ def transpose_block(x, row, rows, columns, scale, to):
                         to[i * QUERIES + j] = x[j * row + i] * scale
                     for j in rolled(range(there, r + N)):
                         to[i * QUERIES + j] = KIND(0)
+
+
+@kernel(in_vectors=True)
+def turned(chunk, x, to, row, rows, columns, scale):
+    """`transpose_block`, which is much code: compiled once for all kernels below."""
+    transpose_block(x, row, rows, columns, widened(to)(scale), to)
+
+
+def turn(turning, x, row, rows, columns, scale, to):
+    """Run `turned`, whose address is `turning`."""
+    given = local(int64, 6)
+    given[0], given[1], given[2], given[3], given[4] = int64(x), int64(to), row, rows, columns
+    given[5] = bitcast(float64(scale), int64)
+    run(turning, 0, given)
+
+
+@kept()
+def _turning(stored: np.dtype, kind: np.dtype) -> int:
+    """Where the code of `turned` is, for blocks that lie in memory as `stored`."""
+    return turned.address((stored, kind, int, int, int, float), {})
 
 
 def copy_block(x, row, rows, columns, wide, scale, to):
@@ -181,7 +206,7 @@ def finish_rows(sums, top, total, logs, out, step, count, width, wide):
 @kernel(in_vectors=True)
 def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, group, rows, keys, width, out_width,
                  q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
-                 m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK, TALL):  # fmt: skip
+                 m_batch, m_head, m_row, m_key, scale, causal, turning, *, WIDTH, COPY, MASK, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor = KIND(scale)
@@ -197,7 +222,7 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
         count = min(QUERIES, rows - first)
         b, h = head // heads, head % heads
         hk = h // group
-        outlined(transpose_block)(q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
+        turn(turning, q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
         for j in rolled(range(0, QUERIES, N)):
             store(top, j, broadcast(KIND(-math.inf), N))
             store(total, j, zero_lanes(KIND))
@@ -241,15 +266,16 @@ def slopes_of_scores(slopes, weights, keys, balance):
             store(slopes, at, load(weights, at, N) * (load(slopes, at, N) - level))
 
 
-def load_rows(q, g, out, logs, q_row, g_row, o_row, count, width, out_width, k_wide, v_wide, factor, qn, qt, gn, gt, level, balance):
+def load_rows(q, g, out, logs, q_row, g_row, o_row, count, width, out_width, k_wide, v_wide, factor, qn, qt, gn, gt, level, balance,
+              turning):  # fmt: skip
     """A block of queries and its gradients, as they lie and transposed; the logarithms of their sums, and products with the result."""
     KIND = widened(logs)
     N = lanes(KIND)
     one = KIND(1)
     outlined(copy_block)(q, q_row, count, width, k_wide, factor, qn)
     outlined(copy_block)(g, g_row, count, out_width, v_wide, one, gn)
-    outlined(transpose_block)(qn, k_wide, count, width, one, qt)
-    outlined(transpose_block)(gn, v_wide, count, out_width, one, gt)
+    turn(turning, qn, k_wide, count, width, one, qt)
+    turn(turning, gn, v_wide, count, out_width, one, gt)
     outlined(clear)(level, QUERIES)
     for r in rolled(range(count)):
         level[r] = logs[r]
@@ -272,7 +298,8 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                       heads, group, rows, keys, width, out_width, k_wide, v_wide,
                       g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                       o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
-                      dv_batch, dv_head, dv_row, m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK, TALL):  # fmt: skip
+                      dv_batch, dv_head, dv_row, m_batch, m_head, m_row, m_key, scale, causal, turning,
+                      *, WIDTH, COPY, MASK, TALL):  # fmt: skip
     KIND = widened(logs)
     factor, one = KIND(scale), KIND(1)
     qn, qt = local(KIND, QUERIES * WIDTH), local(KIND, WIDTH * QUERIES)
@@ -309,7 +336,7 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                 g_here = grad + (b * g_batch + h * g_head + first * g_row)
                 o_here = out + (b * o_batch + h * o_head + first * o_row)
                 load_rows(q_here, g_here, o_here, logs + (head * rows + first), q_row, g_row, o_row, count, width, out_width,
-                          k_wide, v_wide, factor, qn, qt, gn, gt, level, balance)  # fmt: skip
+                          k_wide, v_wide, factor, qn, qt, gn, gt, level, balance, turning)  # fmt: skip
                 outlined(clear)(sums, count * k_wide)
                 seen = min(end, first + count) if causal else end
                 for key in range(begin, seen, KEYS):
@@ -425,7 +452,7 @@ def planned(
     chunks = -(-units // per)
     numbers = (
         per, units, blocks, heads, heads // k.shape[1], rows, keys, width, out_width, *_steps(q), *_steps(k), *_steps(v),
-        *_steps(sample), *_mask_steps(mask), float(scale), int(causal),
+        *_steps(sample), *_mask_steps(mask), float(scale), int(causal), _turning(q.dtype, kind),
     )  # fmt: skip
     types = (q.dtype, k.dtype, v.dtype, kind if mask is None else mask.dtype, q.dtype, kind, *map(type, numbers))
     form = attend_block.form(types, _constants(q, v, mask)[1])
@@ -465,7 +492,7 @@ def attend_grad(
         -(-units // per), grad, q, k, v, logs if mask is None else mask, out, logs, dq, dk, dv, dk_sum, dv_sum, per, units,
         parts, part_keys, heads, heads // key_heads, rows, keys, width, out_width, k_wide, v_wide,
         *_steps(grad), *_steps(q), *_steps(k), *_steps(v), *_steps(out), *_steps(dq, 4), *_steps(dk), *_steps(dv),
-        *_mask_steps(mask), float(scale), int(causal), release=True, **constants,
+        *_mask_steps(mask), float(scale), int(causal), _turning(logs.dtype, logs.dtype), release=True, **constants,
     )  # fmt: skip
     if parts == 1:
         return dq[0], dk, dv
