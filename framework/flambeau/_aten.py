@@ -705,6 +705,7 @@ def _own_products() -> dict[str, Callable[..., Any]]:
         "einsum": lambda equation, tensors, *, path=None: fb.einsum(equation, tensors), "tensordot": tensordot,
         "histogram": lambda self, bins=100, **kwargs: fb.histogram(self, bins, **kwargs),
         "_pdist_forward": lambda self, p=2: OPS["pair_lengths"].function(self, p),
+        "_cdist_forward": lambda x1, x2, p, compute_mode: OPS["lengths_between"].function(x1, x2, float(p), compute_mode),
     }  # fmt: skip
 
 

@@ -69,7 +69,7 @@ PRODUCTS = """
     F.linear(s, m.t(), fb.ones(5)); F.cosine_similarity(x, y); A.det(); i @ i.t(); h @ h.t(); F.scaled_dot_product_attention(s, s, s)
     F.scaled_dot_product_attention(s, s, s, is_causal=True); F.scaled_dot_product_attention(s, s, s, attn_mask=A > 0.5)
     F.scaled_dot_product_attention(s, s, s, attn_mask=A, scale=0.3); fb.tensordot(x, m, 1); fb.kron(x, A); fb.matrix_power(A, 3)
-    fb.cross(A, A.t(), dim=1); fb.cdist(x, y); fb.linalg.multi_dot([x, m, m.t()])
+    fb.cross(A, A.t(), dim=1); fb.cdist(x, y); fb.cdist(x, y, 1.0); fb.cdist(x, y, float("inf")); fb.linalg.multi_dot([x, m, m.t()])
 """
 INDEXING = """
     x[k]; x[:, k]; x[k, k]; s[:, k, k]; s[k % 2, :, k]; x[n]; s[:, n]; x[fb.tensor([-1, 0])]; x.index_select(1, k); x.gather(0, t)

@@ -35,7 +35,7 @@ _FAMILIES = {
     "layers.unpool": "nn.functional.max_unpool1d nn.functional.max_unpool2d nn.functional.max_unpool3d unpool",
     "linear_algebra.contract": "corrcoef cov cross cross_along dist einsum inner norm powsum renorm tensordot",
     "linear_algebra.decompose": "cholesky cholesky_of geqrf geqrf_of linalg.cholesky linalg.cholesky_ex linalg.householder_product linalg.qr orgqr ormqr qr qr_of reflected_by",
-    "linear_algebra.distance": "cdist length_along nn.functional.bilinear nn.functional.cosine_similarity nn.functional.pairwise_distance nn.functional.pdist pair_lengths",
+    "linear_algebra.distance": "cdist length_along lengths_between nn.functional.bilinear nn.functional.cosine_similarity nn.functional.pairwise_distance nn.functional.pdist pair_lengths",
     "linear_algebra.grouped": "grouped_product nn.functional.grouped_mm",
     "linear_algebra.linear": "linear_of_each nn.functional.linear",
     "linear_algebra.lu": "ldl_of ldl_solution linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve lu lu_of lu_solve lu_unpack row_order",

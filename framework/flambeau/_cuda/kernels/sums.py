@@ -76,6 +76,15 @@ def length(a: Any, p: float, dim: int, shared: bool) -> Any:
     return norm(a, inf if p == inf else p, (wrap_dim(dim, a.ndim),), True)
 
 
+def lengths_between(a: Any, b: Any, p: float, compute_mode: Any) -> Any:
+    from ...ops.linear_algebra.distance import distances_by_product
+
+    x, y = wrap(a), wrap(b)
+    if p == 2 and max(a.shape[-2], b.shape[-2]) > 25:
+        return distances_by_product(x, y)._array
+    return length((x.unsqueeze(-2) - y.unsqueeze(-3))._array, p, a.ndim, False)[..., 0]
+
+
 def pair_lengths(a: Any, p: float) -> Any:
     from ...ops._spec import OPS
 

@@ -196,7 +196,15 @@ def logsumexp(g: Graph, input: Value, dim: Dims, keepdim: bool = False) -> Value
 @translates("aten.norm.ScalarOpt_dim", "aten.norm.Scalar", "aten.linalg_vector_norm.default", "aten.norm.ScalarOpt_dim_dtype",
             "aten.norm.ScalarOpt_dtype")  # fmt: skip
 def norm(g: Graph, input: Value, p: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-    x, dims = g.cast(input, g.out.dtype), _dims(dim)
+    return _norm(g, g.cast(input, g.out.dtype), p, _dims(dim), keepdim)
+
+
+@translates("aten._cdist_forward.default")
+def distances(g: Graph, x1: Value, x2: Value, p: float, compute_mode: Any = None) -> Value:
+    return _norm(g, g.op("Sub", g.op("Unsqueeze", x1, [-2]), g.op("Unsqueeze", x2, [-3])), p, [-1], False)
+
+
+def _norm(g: Graph, x: Value, p: Any, dims: Any, keepdim: bool) -> Value:
     if p is None or p == 2:
         return g.op("Sqrt", g.reduce("ReduceSum", g.op("Mul", x, x), dims, keepdim))
     size = g.op("Abs", x)

@@ -14,7 +14,7 @@ from flambeau_kernels.cpu.reductions import moments
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim
 from .. import _dispatch, _promote
-from .._batching import run, shifted
+from .._batching import leading_of_two, run, shifted
 from .._spec import (
     FUNCTION,
     OPS,
@@ -27,6 +27,7 @@ from .._spec import (
     primitive,
 )
 from .._spec.plans import MOST_BY_NUMPY, Plan
+from ..shapes.expand import broadcast_shapes as common_shape
 
 F = "nn.functional"
 
@@ -215,29 +216,106 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     p = _order("cdist", p)
     # Products of rows that the result has no memory for take minutes before its memory is asked for.
     check_room("cdist", (*x1.shape[:-1], x2.shape[-2]), x1._array.itemsize, x1.is_meta)
-    by_product = compute_mode == modes[1] or compute_mode == modes[0] and max(x1.shape[-2], x2.shape[-2]) > 25
-    if p == 2 and by_product:
-        return _euclidean(x1, x2)
+    if p == 2 and _goes_by_product(x1.shape, x2.shape, compute_mode):
+        return distances_by_product(x1, x2)
+    if p in DIRECT and x1.dtype in (dtypes.float32, dtypes.float64):
+        lead = common_shape(x1.shape[:-2], x2.shape[:-2])
+        x1, x2 = (x if tuple(x.shape[:-2]) == tuple(lead) else x.expand(*lead, *x.shape[-2:]) for x in (x1, x2))
+        return lengths_between.function(x1, x2, p, None)
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     return length_along.function(difference, p, difference.ndim - 1, False).squeeze(-1)
 
 
+DIRECT = (1.0, 2.0, math.inf)                         # orders for which there are kernels
+_MOST_DIRECT = 64  # elements of a row, above which many Euclidean distances are left to a matrix product
+
+
+def _goes_by_product(first: Any, second: Any, compute_mode: str) -> bool:
+    """Whether Euclidean distances of rows of arrays of these shapes are found by a matrix product."""
+    if compute_mode == "use_mm_for_euclid_dist":
+        return True
+    return compute_mode != "donot_use_mm_for_euclid_dist" and _are_many(first, second) and first[-1] > _MOST_DIRECT
+
+
+def _are_many(first: Any, second: Any) -> bool:
+    return max(first[-2], second[-2]) > 25            # as PyTorch
+
+
 @cdist.plan(by="shape", tensors=("x1", "x2"))
 def _planned_cdist(x1, x2, p, compute_mode):
-    """A few rows of one real dtype."""
+    """Rows of one real dtype, at distances of an order that there is a kernel for."""
     a, b = x1._array, x2._array
-    if a.dtype is not b.dtype or a.dtype.char not in "fd" or compute_mode != "use_mm_for_euclid_dist_if_necessary" or p not in (1, 2):
+    if a.dtype is not b.dtype or compute_mode == "use_mm_for_euclid_dist" or p not in DIRECT or a.ndim < 2:
         return None
-    if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1] or a.ndim < 2 or max(a.shape[-2], b.shape[-2]) > 25:
+    if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1] or p == 2 and _goes_by_product(a.shape, b.shape, compute_mode):
         return None
-    if not 0 < a.size < 1024 or not b.size:
-        return None
-    from flambeau_kernels.cpu.linear_algebra import distance_rows
-
-    return Plan(distance_rows.planned(a.shape, b.shape, a.dtype, p == 2))
+    run, p = _between(a.shape, b.shape, a.dtype, float(p)), float(p)
+    return run and Plan(run, lengths_between, lambda _, x1, x2: (x1, x2, p, None))
 
 
-def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
+@functools.lru_cache(256)
+def _between(first: tuple[int, ...], second: tuple[int, ...], dtype: np.dtype, p: float) -> Any:
+    """``run(a, b)`` for contiguous arrays of these shapes: the distances of their rows. None where there is no kernel."""
+    if dtype.char not in "fd" or not math.prod(first) or not math.prod(second):
+        return None
+    if not _are_many(first, second) and math.prod(first) < 1024 and p in (1, 2):
+        from flambeau_kernels.cpu.linear_algebra import distance_rows
+
+        return distance_rows.planned(first, second, dtype, p == 2)
+    from flambeau_kernels.cpu.linear_algebra import distances
+
+    return distances.planned(first, second, dtype, p)
+
+
+@primitive(
+    surface=0, tensors=("x1", "x2"), memory=ROWS, operator="_cdist_forward(x1, x2, p, compute_mode)", cuda="sums.lengths_between",
+    samples="of cdist", batch_rule=leading_of_two, costly=True,
+)
+def lengths_between(x1, x2, p, compute_mode):
+    """The norms of order `p` of the differences of all rows of `x1` and all of `x2`, ``(*, P, M), (*, R, M) -> (*, P, R)``.
+
+    `compute_mode` is that of PyTorch's operator, and None: distances are found from differences.
+    """
+
+
+lengths_between.shown_as("CdistBackward0")
+
+
+lengths_between.in_pieces("...i_,...j_->...ij")
+
+
+@lengths_between.kernel
+def _lengths_between(a, b, p, compute_mode):
+    run = _between(a.shape, b.shape, a.dtype, float(p))
+    if run is not None:
+        return run(np.ascontiguousarray(a), np.ascontiguousarray(b))
+    if not a.shape[-1]:
+        return np.zeros((*a.shape[:-1], b.shape[-2]), a.dtype)
+    return moments.norm(a[..., :, None, :] - b[..., None, :, :], p, (a.ndim,), False)
+
+
+@lengths_between.shape
+def _lengths_between_shape(x1, x2, p, compute_mode):
+    return (*x1.shape[:-1], x2.shape[-2]), x1.dtype
+
+
+@lengths_between.vjp
+def _lengths_between_vjp(grad, out, x1, x2, p, compute_mode):
+    difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    slope = _length_vjp(grad.unsqueeze(-1), out.unsqueeze(-1), difference, p, difference.ndim - 1, False)[0]
+    return lambda: slope.sum(-2), lambda: -slope.sum(-3)
+
+
+@lengths_between.vjp_on_arrays
+def _lengths_between_vjp_on_arrays(grad, out, x1, x2, p, needs_x1, needs_x2):
+    from flambeau_kernels.cpu.linear_algebra import distances
+
+    if not distances.has_gradients(x1.shape, x2.shape, x1.dtype, p):
+        return None
+    return distances.gradients(grad, out, x1, x2, p, (needs_x1, needs_x2))
+
+
+def distances_by_product(x1: Tensor, x2: Tensor) -> Tensor:
     """Distances from ``|a|^2 + |b|^2 - 2 a.b``, centred first so that less is lost to cancellation."""
     if 0 in x1.shape or 0 in x2.shape:
         return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).square().sum(-1)
@@ -287,9 +365,9 @@ def _pairs(n: int) -> Any:
 
 @pair_lengths.kernel
 def _pair_lengths(a, p):
-    from flambeau_kernels.cpu.linear_algebra import distance_rows
+    from flambeau_kernels.cpu.linear_algebra import distances
 
-    run = distance_rows.planned_pairs(a.shape, a.dtype, p)
+    run = distances.planned_pairs(a.shape, a.dtype, p)
     if run is not None:
         return run(np.ascontiguousarray(a))
     first, second = _pairs(a.shape[-2])
@@ -322,6 +400,15 @@ def _pair_lengths_vjp(grad, out, input, p):
     return (slope.new_zeros(input.shape).index_add(-2, first, slope).index_add(-2, second, slope, alpha=-1),)
 
 
+@pair_lengths.vjp_on_arrays
+def _pair_lengths_vjp_on_arrays(grad, out, input, p):
+    from flambeau_kernels.cpu.linear_algebra import distances
+
+    if not distances.has_gradients(input.shape, input.shape, input.dtype, p):
+        return None
+    return (distances.gradients_of_pairs(grad, out, input, p),)
+
+
 @pair_lengths.batch
 def _pair_lengths_batch(level: Any, op: Any, args: Any) -> Any:
     x, p = args
@@ -330,13 +417,13 @@ def _pair_lengths_batch(level: Any, op: Any, args: Any) -> Any:
 
 @pdist.plan(by="shape", dtypes="fd")
 def _planned_pairs(input, p):
-    """Rows of a real dtype, at distances of order 1 or 2."""
-    if input.ndim != 2 or p not in (1, 2):
+    """Rows of a real dtype, at distances of an order that there is a kernel for."""
+    if input.ndim != 2 or p not in DIRECT:
         return None
-    from flambeau_kernels.cpu.linear_algebra import distance_rows
+    from flambeau_kernels.cpu.linear_algebra import distances
 
     p = float(p)
-    run = distance_rows.planned_pairs(tuple(input.shape), input._array.dtype, p)
+    run = distances.planned_pairs(tuple(input.shape), input._array.dtype, p)
     return run and Plan(run, pair_lengths, lambda _, x: (x, p))
 
 
