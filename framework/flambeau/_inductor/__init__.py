@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from .. import _missing
+from .._on_demand import names_on_demand
 from . import config
-from ._artifact import CompiledArtifact, standalone_compile
 
 __all__ = [
     "CompiledArtifact", "aot_compile", "aoti_compile_and_package", "aoti_load_package", "compile", "config", "cudagraph_mark_step_begin",
@@ -81,5 +81,5 @@ def list_options() -> list[str]:
     return config.names()
 
 
-def __getattr__(name: str) -> Any:
-    raise _missing.attribute_error(__name__, name)
+# Each compiled function asks for the settings here; graphs take longer to import than all else that it needs.
+__getattr__, __dir__ = names_on_demand(__name__, {"._artifact": ("CompiledArtifact", "standalone_compile")})
