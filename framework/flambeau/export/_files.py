@@ -241,7 +241,7 @@ def _argument_from_data(data: Any) -> Any:
 
 
 def _restored(program: Any, values: Any) -> ExportedProgram:
-    from ..fx.experimental.proxy_tensor import RECORDED_METHODS
+    from ..fx.experimental._recorded_calls import RECORDED_METHODS
     from ._trace import retraced
 
     graph, nodes = Graph(), {}

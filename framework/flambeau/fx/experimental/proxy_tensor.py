@@ -13,7 +13,6 @@ import inspect
 import itertools
 import operator
 import sys
-import threading
 import traceback
 import weakref
 from collections import OrderedDict
@@ -36,9 +35,8 @@ from ..._subclasses.fake_tensor import (
 from ..._symbolic import SymBool, SymFloat, SymInt
 from ...devices import Size, device
 from ...nn import Module, Parameter
-from ...ops import _dispatch, _makers
+from ...ops import _dispatch
 from ...ops._spec import AskedFor, Op
-from ...overrides import TorchFunctionMode
 from ...random import fork_rng
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
@@ -50,23 +48,22 @@ from ..node import Node, has_side_effect
 from ..passes.functionalize import functionalize_graph
 from ..passes.shape_prop import _extract_tensor_metadata
 from ._numbers import Numbers, has_symbols, holds_symbols
+from ._recorded_calls import (
+    METHODS_OF_VALUES,
+    RECORDED_METHODS,
+    Makers,
+    ReadsValue,
+    active,
+    patch_makers,
+    recorded_method,
+    recording,
+    refusing_method,
+)
 
 __all__ = [
     "PythonKeyTracer", "get_proxy_mode", "handle_sym_dispatch", "make_fx", "maybe_disable_thunkify", "maybe_enable_thunkify",
 ]  # fmt: skip
 
-# Methods of Tensor that are no ops: those that are recorded as calls, and those that need values.
-_RECORDED = (
-    "apply_", "bernoulli_", "cauchy_", "copy_", "exponential_", "fill_", "geometric_", "log_normal_", "map2_", "map_", "normal_",
-    "random_", "resize_", "resize_as_", "set_", "uniform_", "zero_", "new", "new_empty", "new_empty_strided", "new_full",
-    "new_ones", "new_tensor", "new_zeros",
-)  # fmt: skip
-RECORDED_METHODS = _RECORDED
-_OF_VALUES = (
-    "item", "tolist", "numpy", "storage", "untyped_storage", "data_ptr", "__bool__", "__int__", "__float__", "__complex__",
-    "__index__", "__array__",
-)  # fmt: skip
-_OF_NUMBERS: dict[str, Any] = {"item": lambda x: x, "__bool__": bool, "__int__": int, "__float__": float, "__index__": int}
 # Functions that make tensors of data: their results are constants of the program.
 _OF_DATA = ("tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_dlpack", "scalar_tensor")
 
@@ -78,28 +75,12 @@ class _Unseen(NotRecorded):
     """A tensor turned up that nothing recorded has made."""
 
 
-class _ReadsValue(RuntimeError):
-    """The program asks for a value of a recorded tensor."""
-
-
 class _Closure(Exception):  # no error: it tells which tensor to hand in
     """A branch uses a recorded tensor that is none of its operands."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
         self.tensor = tensor
-
-
-class _Active(threading.local):
-    recorder: Any = None
-
-
-_active = _Active()
-
-
-def recording() -> Any:
-    """What records this thread's operations now."""
-    return _active.recorder
 
 
 class InCalls(Interpreter):
@@ -609,7 +590,7 @@ class _Recorder(TorchDispatchMode):
         try:
             with region:
                 result = _dispatch._composed(op, args, out, inplace)
-        except (_Unseen, _ReadsValue, ValuesAreMissing):
+        except (_Unseen, ReadsValue, ValuesAreMissing):
             self._forget_since(last, count)
             calls.interpreters = before
             return self._recorded(op, args, out, inplace)
@@ -646,47 +627,6 @@ def recorder_in_force() -> Any:
     """What records operators in this thread, or None; it has `argument`, `quietly` and `record`."""
     found = (x for x in reversed(_dispatch._local.calls.interpreters) if isinstance(x, _Recorder) and not x.quiet)
     return next(found, None)
-
-
-class _Makers(TorchFunctionMode):
-    """Records functions that make tensors."""
-
-    def __init__(self, recorder: _Recorder) -> None:
-        import flambeau
-
-        self.recorder = recorder
-        # Those that write to a tensor call its method, which is recorded.
-        names = [name for name in _makers.creation_functions() if name not in _makers.QUESTIONS and not name.endswith("_")]
-        self.makers = {getattr(flambeau, name): name for name in names}
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = self.makers.get(func)
-        return func(*args, **(kwargs or {})) if name is None else self.recorder.make(name, func, func, args, kwargs or {})
-
-
-def _recording_maker(name: str, public: Any, maker: Any) -> Any:
-    """`maker`, as our own modules call it, recorded as a call of the public function."""
-
-    @functools.wraps(maker)
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        recorder = _active.recorder
-        return maker(*args, **kwargs) if recorder is None else recorder.make(name, public, maker, args, kwargs)
-
-    return recorded
-
-
-def _patch_makers(patcher: _Patcher, makers: dict[Any, str]) -> None:
-    """Have functions that make tensors recorded where our modules call them."""
-    public = {name: fn for fn, name in makers.items()}
-    made = {}
-    for name, maker in _makers.creation_functions().items():
-        if name in public:
-            made[id(maker)] = _recording_maker(name, public[name], maker)
-    for module_name, module in list(sys.modules.items()):
-        if module_name.partition(".")[0] == "flambeau" and module is not None:
-            for key, value in list(vars(module).items()):
-                if id(value) in made:
-                    patcher.patch_entry(vars(module), key, made[id(value)])
 
 
 def _call_of(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -756,45 +696,6 @@ def _owner(a: Any) -> Any:
     while getattr(a, "base", None) is not None and hasattr(a.base, "dtype"):
         a = a.base
     return a
-
-
-def _recorded_method(name: str, method: Any) -> Any:
-    @functools.wraps(method)
-    def recorded(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        recorder = _active.recorder
-        if recorder is None or recorder.quiet or not recorder.knows((self, args, kwargs)) and not name.startswith("new"):
-            return method(self, *args, **kwargs)
-        nodes, by_name = recorder.argument((self, *args)), recorder.argument(kwargs)
-        result, call = recorder.showing(name, method, (self, *args), kwargs)
-        if call is None and name == "copy_":          # which is an operator, and no function of its own
-            call = _ops.ops.aten.copy_.default, (self, *args), kwargs
-        if call is not None:
-            return recorder.record_call(call, result)
-        return recorder.record("call_method", name, tuple(nodes), by_name, result)
-
-    return recorded
-
-
-def _refusing_method(name: str, method: Any) -> Any:
-    @functools.wraps(method)
-    def refusing(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        recorder = _active.recorder
-        if recorder is not None and not recorder.quiet and recorder.knows(self):
-            if recorder.keeps_values:
-                with recorder.quietly():
-                    return method(self, *args, **kwargs)
-            if isinstance(self, FakeTensor):
-                number = recorder.item(self) if name in _OF_NUMBERS and self.fake_mode.shape_env is not None else None
-                if number is not None:
-                    return _OF_NUMBERS[name](number)
-                raise DataDependentOutputException("aten._local_scalar_dense.default")
-            raise _ReadsValue(
-                f"It appears that you're trying to get value out of a tracing tensor with Tensor.{name} - erroring out! It's likely "
-                "that this is caused by data-dependent control flow or similar."
-            )
-        return method(self, *args, **kwargs)
-
-    return refusing
 
 
 def _wrapper_of(f: Callable[..., Any], count: int, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -919,23 +820,23 @@ def _record(
             if isinstance(leaf, (Tensor, *_SYMBOLIC)):
                 recorder._bind(leaf, proxy.node)
         with _Patcher() as patcher:
-            for name in (*_RECORDED, *_OF_VALUES):
-                wrap = _recorded_method if name in _RECORDED else _refusing_method
+            for name in (*RECORDED_METHODS, *METHODS_OF_VALUES):
+                wrap = recorded_method if name in RECORDED_METHODS else refusing_method
                 getattr(Tensor, name)
                 for cls in (Tensor, FakeTensor):
                     if name in cls.__dict__:
                         patcher.patch_method(cls, name, wrap(name, cls.__dict__[name]))
-            before, _active.recorder = _active.recorder, recorder
+            before, active.recorder = active.recorder, recorder
             told, _state.local.kept_copies = _state.local.kept_copies, recorder.keep
-            makers = _Makers(recorder)
-            _patch_makers(patcher, makers.makers)
+            makers = Makers(recorder)
+            patch_makers(patcher, makers.makers)
             try:
                 with mode, makers, recorder:
                     result = f(*pytree.tree_unflatten(leaves, spec))
                     if mode_env is not None and outer is None:
                         recorder.record_asserts(mode_env)
             finally:
-                _active.recorder, _state.local.kept_copies = before, told
+                active.recorder, _state.local.kept_copies = before, told
         return pytree.tree_map(lambda x: tracer.proxy(recorder._argument(x)) if isinstance(x, (Tensor, *_SYMBOLIC)) else x, result)
 
     holes = pytree.tree_unflatten([PH] * len(leaves), spec)
@@ -959,7 +860,7 @@ def _is_getitem(node: Node) -> bool:
 
 def get_proxy_mode() -> Any:
     """The recorder of `make_fx` that runs in this thread, or None."""
-    return _active.recorder
+    return active.recorder
 
 
 def handle_sym_dispatch(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
