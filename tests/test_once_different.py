@@ -114,6 +114,7 @@ np.float32(1) in torch.arange(3), np.int64(7) in torch.arange(3), np.bool_(True)
     "numbers indexed by bools": """
 x = torch.tensor(5.0, requires_grad=True); y = x[True]; (y * y).sum().backward(); y, x.grad
 x = torch.tensor(5.0, requires_grad=True); y = x[None, True]; y.sum().backward(); y, x.grad
+x = torch.ones(2, requires_grad=True); y = x[..., None, None]; (y * y).sum().backward(); y.shape, x.grad
 x = torch.tensor(5.0, requires_grad=True); y = x[torch.tensor(False)]; y.sum().backward(); y, x.grad
 x = torch.tensor(5.0, requires_grad=True); y = x * 1; y[True] += 3.0; y.backward(); y, x.grad
 x = torch.tensor(5.0, requires_grad=True); y = x * 1; y[True] *= 3.0; y.backward(); y, x.grad

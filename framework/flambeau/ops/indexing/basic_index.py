@@ -148,7 +148,7 @@ def _basic_vjp(grad, input_shape, key):
 def _basic_vjp_on_arrays(grad, input_shape, key):
     back = _takes_away(key)
     if back is not None:
-        return (grad[(*back, ...)],)                   # never a number, which is no view
+        return (grad[back if Ellipsis in back else (*back, ...)],)  # never a number, which is no view
     full_grad = np.zeros(input_shape, grad.dtype)
     part = full_grad[key]
     if part.__class__ is ndarray:
