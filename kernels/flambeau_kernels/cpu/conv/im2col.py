@@ -31,7 +31,9 @@ def pays(images: int, w_shape: Ints, positions: Ints, groups: int, dtype: np.dty
 def convolve(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
     """``(N, C, *)`` to ``(N, O, *made)``."""
     rows = windows(x, made, w.shape[2:], stride, padding, dilation)
-    flat = matmul(rows, contiguous(w).reshape(len(w), -1).T)                  # (N * positions, O)
+    # With a channel's results side by side the weights are read as they lie, and the few rows are packed instead.
+    flat = np.empty((len(w), len(rows)), x.dtype).T                           # (N * positions, O)
+    matmul(rows, contiguous(w).reshape(len(w), -1).T, flat)
     if bias is not None:
         flat += bias
     return _channels_first(flat, len(x), made)
