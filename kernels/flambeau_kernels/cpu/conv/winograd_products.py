@@ -35,6 +35,7 @@ from flambeau_kernels.engine.language import (
 from ..products.matmul import matmul
 from ..shapes.move import contiguous
 from ..shapes.order import place_of_row
+from ..squares import transpose
 from .channels_last import Frame
 from .walk import Ints
 
@@ -213,16 +214,29 @@ def transform_weights(chunk, weight, made, per_chunk, count, first, second, wide
     KIND = widened(made)
     LANES = lanes(KIND)
     TAPS = COLUMNS * COLUMNS
+    WHOLE = TAPS // LANES * LANES                     # taps that are moved as squares of as many channels
     g, t, spill = local(vector(KIND, LANES), TAPS), local(vector(KIND, LANES), ROWS * COLUMNS), local(KIND, TAPS * LANES)
+    square = local(vector(KIND, LANES), LANES)
     step = first * wide
     for f in range(chunk * per_chunk, min((chunk + 1) * per_chunk, count)):
         for c in range(0, wide, LANES):
             to = made + (f * wide + c)
             here = min(LANES, second - c)
             line = weight + (f * second + c) * TAPS
-            for r in range(here):
-                for k in unroll(range(TAPS)):
-                    spill[k * LANES + r] = line[r * TAPS + k]
+            if here == LANES:
+                for K in unroll(range(0, WHOLE, LANES)):
+                    for r in unroll(range(LANES)):
+                        square[r] = load(line, r * TAPS + K, LANES)
+                    transpose(square, KIND)
+                    for r in unroll(range(LANES)):
+                        store(spill, (K + r) * LANES, square[r])
+                for r in range(LANES):
+                    for k in unroll(range(WHOLE, TAPS)):
+                        spill[k * LANES + r] = line[r * TAPS + k]
+            else:
+                for r in range(here):
+                    for k in unroll(range(TAPS)):
+                        spill[k * LANES + r] = line[r * TAPS + k]
             for k in unroll(range(TAPS)):
                 g[k] = load(spill, k * LANES, LANES, here)
             applied(g, t, TERMS, ROWS, COLUMNS, KIND, LANES)
@@ -237,7 +251,8 @@ def finish_weights(chunk, sums, weight, finite, per_chunk, outputs, inputs, wide
     KIND = widened(weight)
     LANES = lanes(KIND)
     m, t = local(vector(KIND, LANES), COLUMNS * COLUMNS), local(vector(KIND, LANES), ROWS * COLUMNS)
-    spill = local(KIND, ROWS * ROWS * LANES)
+    spill, square = local(KIND, ROWS * ROWS * LANES), local(vector(KIND, LANES), LANES)
+    WHOLE = ROWS * ROWS // LANES * LANES
     bad = broadcast(KIND(0), LANES)
     step = outputs * wide
     for o in range(chunk * per_chunk, min((chunk + 1) * per_chunk, outputs)):
@@ -251,9 +266,21 @@ def finish_weights(chunk, sums, weight, finite, per_chunk, outputs, inputs, wide
                     bad = bad + (v - v)
                     store(spill, (i * ROWS + J) * LANES, v)
             to = weight + ((o * inputs + c) * taps + offset)
-            for r in range(min(LANES, inputs - c)):
-                for k in unroll(range(ROWS * ROWS)):
-                    to[r * taps + k] = spill[k * LANES + r]
+            here = min(LANES, inputs - c)
+            if here == LANES:
+                for K in unroll(range(0, WHOLE, LANES)):
+                    for r in unroll(range(LANES)):
+                        square[r] = load(spill, (K + r) * LANES, LANES)
+                    transpose(square, KIND)
+                    for r in unroll(range(LANES)):
+                        store(to, r * taps + K, square[r])
+                for r in range(LANES):
+                    for k in unroll(range(WHOLE, ROWS * ROWS)):
+                        to[r * taps + k] = spill[k * LANES + r]
+            else:
+                for r in range(here):
+                    for k in unroll(range(ROWS * ROWS)):
+                        to[r * taps + k] = spill[k * LANES + r]
     finite[chunk] = lane_sum(bad) == 0
 
 
