@@ -68,8 +68,8 @@ torch.func.vmap(lambda y: F.dropout(torch.ones(4), 0.5) + y * 0, randomness="sam
 torch.func.vmap(lambda y: F.dropout(torch.ones(4), 0.5) + y * 0)(torch.ones(4))
 """,
     "linearize takes code that writes in place": """
-y, f = torch.func.linearize(lambda x: x.clone().relu_().exp_() * x, torch.tensor([0.5, 1.0, -2.0])); y, f(torch.arange(3.0))
-y, f = torch.func.linearize(lambda x: (x * 2).exp_().mul_(3).sin_(), torch.tensor([0.5, 1.0, -2.0])); y, f(torch.arange(3.0))
+y, f = torch.func.linearize(lambda x: x.clone().relu_().square_() * x, torch.tensor([0.5, 1.0, -2.0])); y, f(torch.arange(3.0))
+y, f = torch.func.linearize(lambda x: (x * 2).square_().mul_(3).abs_(), torch.tensor([0.5, 1.0, -2.0])); y, f(torch.arange(3.0))
 y, f = torch.func.linearize(lambda x: F.relu(x * 2, inplace=True).mul_(x).pow_(2), torch.ones(3)); y, f(torch.arange(3.0))
 """,
     "functions run once where what they branch on is the same for all examples": """
@@ -124,6 +124,17 @@ x = torch.arange(3.0); x[False] = torch.tensor([2, 3]); x
 x = torch.arange(3.0); x[False] = "a"; x
 x = torch.arange(3.0); x[True, 0] = 7.0; x
 """,
+    "what is written around a view by as_strided has tangents that gradients pass through": "".join(
+        f"f = lambda x: [y := x * x, {written}, y][-1]; X = torch.arange(9.0).view(3, 3) / 2 - 1; "
+        "torch.func.jvp(torch.func.grad(lambda x: (f(x) ** 2).sum()), (X,), (X + 1,))\n"
+        for written in (
+            "y[1:].as_strided((2,), (2,), 0).mul_(3)",
+            "y[1:].as_strided((2,), (2,), 0).mul_(x.sum())",
+            "y[1:].as_strided((2,), (2,), 0).copy_(x[0, :2])",
+            "y[1:].as_strided((2, 2), (2, 1), 0)[0].mul_(3)",
+            "y[1:].as_strided((2,), (2,), 3).mul_(3)",
+        )
+    ),
 }
 
 

@@ -161,7 +161,7 @@ class ForwardLevel(Interpreter):
         if inplace and viewed:
             return self._change_shape(op, args)
         begin = _state.next_seq() if inplace else 0
-        primals, tangents, result = self._through(op, args)
+        primals, tangents, result = self._through(op, args, inplace)
         recording = _local.grad
         found = self.tangents_of_results(op, primals, tangents, result)
         if not viewed:
@@ -199,9 +199,11 @@ class ForwardLevel(Interpreter):
         primals, tangents, result = self._through(op, args)
         return self._with_tangents(result, through_vjp(op, primals, tangents, result))
 
-    def _through(self, op: Any, args: Any) -> tuple[Any, Any, Any]:
+    def _through(self, op: Any, args: Any, inplace: bool = False) -> tuple[Any, Any, Any]:
         """The operands without tangents, their tangents, and the result."""
         primals = _map(self.primal_of, args)
+        if inplace and _reaches_around(args[0]):
+            primals = (_as_part_of_base(primals[0], args[0]), *primals[1:])
         return primals, _map(self.tangent_of, args), _below(op, primals)
 
     def _with_tangents(self, result: Any, tangents: Any, viewed: bool = False) -> Any:
@@ -298,6 +300,29 @@ class ForwardLevel(Interpreter):
             made = op.jvp_rule(args, tangents, result)
             return list(made) if isinstance(made, (tuple, list)) else [made]
         return through_vjp(op, args, tangents, result)
+
+
+def _reaches_around(x: Tensor) -> bool:
+    """Whether `x`, a tensor with a history, may lie around the view that it is a view of, as `as_strided` views of the storage do."""
+    link = x._view_of if x._node is not None else None
+    while link is not None:
+        if link[1].shows_storage and link[3] is not None:
+            return True
+        link = link[3]
+    return False
+
+
+def _as_part_of_base(primal: Tensor, target: Tensor) -> Tensor:
+    """`primal` of the view `target`, which is written, with the history of that part of the base, and not of the view between the two."""
+    from ..ops._spec import Region
+
+    base = target._view_of[0]
+    if primal.__class__ is not Tensor or base._node is None:
+        return primal
+    made = alias(primal)
+    made.__dict__.update(primal.__dict__)
+    made._node = Region.of(target, base).node(base)
+    return made
 
 
 def shares_places(x: Tensor) -> bool:
