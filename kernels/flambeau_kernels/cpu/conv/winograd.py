@@ -220,7 +220,7 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
     panels = local(KIND, SIDE * SIDE * PANEL)
     sums = local(KIND, SIDE * SIDE * PART)
     upper, lower = local(KIND, 2 * COUNT + LANES), local(KIND, 2 * COUNT + LANES)
-    inputs, across = geometry[INPUTS], geometry[ACROSS]
+    inputs = geometry[INPUTS]
     rest = chunk // geometry[OUTPUT_BLOCKS]
     first_output = (chunk - rest * geometry[OUTPUT_BLOCKS]) * BLOCK
     group = rest // geometry[BLOCKS]
@@ -232,16 +232,7 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
     transformed = weights + (group * 16 * step + first_output * inputs)
     # Parts of a row of tiles: their first tile, their number, and elements from the source to what the first one sees.
     begins, lengths, starts = local(int64, COUNT), local(int64, COUNT), local(int64, COUNT)
-    parts, j = 0, 0
-    while j < count:
-        row = (first + j) // across
-        x = first + j - row * across
-        image, z, y = place_of_row(row, geometry[SLICES], geometry[TILE_ROWS])
-        begins[parts] = j
-        lengths[parts] = min(across - x, count - j)
-        starts[parts] = image * geometry[IMAGE] + z * geometry[SLICE] + 2 * STEP * y * geometry[ROW] + STEP * x
-        j += lengths[parts]
-        parts += 1
+    parts = parts_of_rows(begins, lengths, starts, first, count, geometry, STEP)
     c = 0
     while c < inputs:
         depth = min(CHANNELS[STEP], inputs - c)
@@ -273,22 +264,45 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
             else:
                 results_at_two(made, PART, above, below, LOW, HIGH, LANES)
         channel = group * geometry[OUTPUTS] + first_output + o
-        constant = bias[channel]
-        j = 0
-        while j < count:
-            row = (first + j) // across
-            x = first + j - row * across
-            length = min(across - x, count - j)
-            image, z, tile_y = place_of_row(row, geometry[SLICES], geometry[TILE_ROWS])
-            y = 2 * tile_y
-            to = out + (image * geometry[OUT_IMAGE] + z * geometry[OUT_SLICE] + channel * geometry[OUT_CHANNEL])
-            to += y * geometry[OUT_ROW] + 2 * x
-            wide = min(2 * length, geometry[WIDTH] - 2 * x)
-            bad = bad + copy_results(upper + 2 * j, to, wide, constant, LANES)
-            if y + 1 < geometry[HEIGHT]:
-                bad = bad + copy_results(lower + 2 * j, to + geometry[OUT_ROW], wide, constant, LANES)
-            j += length
+        bad = bad + put_in_rows(upper, lower, out + channel * geometry[OUT_CHANNEL], first, count, bias[channel], geometry, KIND)
     finite[chunk] = lane_sum(bad) == 0
+
+
+def parts_of_rows(begins, lengths, starts, first, count, geometry, STEP):
+    """Divide `count` tiles from the first one on where rows of tiles end. Returns the number of parts."""
+    across = geometry[ACROSS]
+    parts, j = 0, 0
+    while j < count:
+        row = (first + j) // across
+        x = first + j - row * across
+        image, z, y = place_of_row(row, geometry[SLICES], geometry[TILE_ROWS])
+        begins[parts] = j
+        lengths[parts] = min(across - x, count - j)
+        starts[parts] = image * geometry[IMAGE] + z * geometry[SLICE] + 2 * STEP * y * geometry[ROW] + STEP * x
+        j += lengths[parts]
+        parts += 1
+    return parts
+
+
+def put_in_rows(upper, lower, out, first, count, constant, geometry, KIND):
+    """Store two rows of results of tiles, with a constant added. Returns zeros, but nan in some lanes where a result is not finite."""
+    LANES = lanes(KIND)
+    across = geometry[ACROSS]
+    bad = broadcast(KIND(0), LANES)
+    j = 0
+    while j < count:
+        row = (first + j) // across
+        x = first + j - row * across
+        length = min(across - x, count - j)
+        image, z, tile_y = place_of_row(row, geometry[SLICES], geometry[TILE_ROWS])
+        y = 2 * tile_y
+        to = out + (image * geometry[OUT_IMAGE] + z * geometry[OUT_SLICE] + y * geometry[OUT_ROW] + 2 * x)
+        wide = min(2 * length, geometry[WIDTH] - 2 * x)
+        bad = bad + copy_results(upper + 2 * j, to, wide, constant, LANES)
+        if y + 1 < geometry[HEIGHT]:
+            bad = bad + copy_results(lower + 2 * j, to + geometry[OUT_ROW], wide, constant, LANES)
+        j += length
+    return bad
 
 
 def pays(images: int, channels: int, outputs: int, made: Ints, kernel: Ints, stride: Ints, dilation: Ints, transposed: bool) -> bool:
