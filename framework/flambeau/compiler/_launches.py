@@ -20,7 +20,7 @@ from ..ops._spec.nodes import tensor_names
 from ..tensor import wrap
 from ._backward import formula_of
 from ._refs import tensors_in
-from ._steps import Constant, Step
+from ._steps import Constant, Step, constant_of, is_constant
 
 __all__ = ["LaunchTable", "Unknown", "chain_in", "python_gradients_in", "python_step_in", "gradients_in", "step_in"]
 
@@ -50,6 +50,10 @@ def chain_in(table: LaunchTable, chain: Any, known: dict[int, Any], spare: tuple
             operands[k] = table.constant(number)
         if table.run(launch.run_planned, *operands, *outs):
             return outs
+    by_rows = getattr(chain, "launch_in", None)
+    outs = None if by_rows is None else by_rows(table, given)
+    if outs is not None:
+        return outs
     arrays = [k for k, a in enumerate(given) if a.__class__ is ndarray]
 
     def computed(*own: Any) -> tuple[Any, ...]:
@@ -68,8 +72,9 @@ def _holds(array: Any, chain: Any) -> bool:
 
 
 def _is_plain(step: Step) -> bool:
-    """Whether the step has one result, and its operands are arguments of its own."""
-    return step.several is None and all(ref.__class__ in (int, Constant) for ref in step.refs)
+    """Whether the step has one result, and its operands are arguments of its own; those of views may be sequences of constants."""
+    is_view = step.op.kind == "view"
+    return step.several is None and all(ref.__class__ in (int, Constant) or is_view and is_constant(ref) for ref in step.refs)
 
 
 def _natively(table: LaunchTable, step: Step, arrays: Callable[[int], Any]) -> Any:
@@ -80,7 +85,7 @@ def _natively(table: LaunchTable, step: Step, arrays: Callable[[int], Any]) -> A
             return None
         formula, refs = formula_of(step)
         return table.formula(formula, *[arrays(ref) if ref.__class__ is int else ref.value for ref in refs])
-    given = [arrays(ref) if ref.__class__ is int else ref.value for ref in step.refs]
+    given = [arrays(ref) if ref.__class__ is int else constant_of(ref) for ref in step.refs]
     if op.launches_rule is not None:
         return op.launches_rule(table, *given)
     if op.kind == "view" or op.kind == "composite":

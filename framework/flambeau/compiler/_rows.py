@@ -159,6 +159,13 @@ class Rows:
                 known[step.first] = made[step.first] if step.first in made else self._stand_in(node)
         return [known[value] for value in self.values]
 
+    def launch_in(self, table: Any, given: list[Any]) -> Any:
+        """The values that are asked for as entries of a `LaunchTable`, where no gradient is recorded; or None."""
+        if self.histories or any(step.results[0].requires_grad for step in self.steps):
+            return None
+        found = self.program.launch_in(table, given, {step.first: step.results[0]._array.shape for step in self.steps})
+        return None if found is None else [found[value] for value in self.values]
+
     def _finish(self, at: int, step: Step, found: dict[Any, Any], known: dict[Any, Any]) -> None:
         """The result of a step that has a stage."""
         look = step.results[0]._array

@@ -68,7 +68,7 @@ class Step:
                     return
                 pattern += (looks_of(looks[ref]), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
             elif is_constant(ref):
-                pattern += (None, _constant(ref))
+                pattern += (None, constant_of(ref))
             else:
                 return                                # lists of tensors, and what may be changed
         if after.several is None:
@@ -102,9 +102,9 @@ def is_constant(ref: Any) -> bool:
     return (ref.__class__ is list or ref.__class__ is tuple) and all(map(is_constant, ref))
 
 
-def _constant(ref: Any) -> Any:
+def constant_of(ref: Any) -> Any:
     """The value of a constant, or of a list or tuple of such."""
-    return ref.value if ref.__class__ is Constant else type(ref)(map(_constant, ref))
+    return ref.value if ref.__class__ is Constant else type(ref)(map(constant_of, ref))
 
 
 def looks_of(look: Tensor) -> Any:

@@ -212,11 +212,29 @@ class RowProgram:
             found[name] = self._joined(found[name], how)
         return found
 
+    def launch_in(self, table: Any, operands: list[Any], shapes: dict[Any, tuple[int, ...]]) -> dict[Any, ndarray] | None:
+        """`__call__` as entries of a `LaunchTable`, for arrays of these `shapes`; None for values that have none there."""
+        if not shapes.keys() >= set(self.kept):
+            return None
+        self.prepare()
+        shape_of = {name: shapes[name] if name not in self.totals else (self.items,) for name in self.kept}
+        made = [table.new(shape_of[name], dtype) for name, dtype in zip(self.kept, self.out_dtypes, strict=True)]
+        if not table.run(self._form, self.chunks, True, *operands, *made, *self.numbers):
+            return None
+        found = dict(zip(self.kept, made, strict=True))
+        for name, how in self.totals.items():
+            parts, found[name] = found[name], table.new(shapes[name], self.dtype)
+            table.run(self._join(parts, how), 1, False, parts, found[name], self.grid.rows, self.grid.pieces, self.grid.length)
+        return found
+
     def _joined(self, parts: ndarray, how: Reduction) -> ndarray:
         grid, out = self.grid, np.empty(self.grid.rows, self.dtype)
-        join = pieces_of_rows.form((parts.dtype, self.dtype, int, int, int), {"COMBINE": how.combine, "FINISH": how.finish})
-        join(1, False, parts, out, grid.rows, grid.pieces, grid.length)
+        self._join(parts, how)(1, False, parts, out, grid.rows, grid.pieces, grid.length)
         return out
+
+    def _join(self, parts: ndarray, how: Reduction) -> Any:
+        """What puts the pieces of rows together."""
+        return pieces_of_rows.form((parts.dtype, self.dtype, int, int, int), {"COMBINE": how.combine, "FINISH": how.finish})
 
 
 def _rows_made(stage: Any) -> tuple[Any, ...]:
