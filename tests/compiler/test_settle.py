@@ -304,3 +304,32 @@ def test_threads_call_the_same_function() -> None:
         thread.join()
 
     assert wrong == []
+
+
+BY_ROWS: dict[str, Any] = {
+    "softmax": lambda x, y: (x * 2.0 + y).softmax(-1) * y + 1.0,
+    "log_softmax": lambda x, y: [(x * 2.0 + y).log_softmax(-1), x - y],
+    "layer_norm": lambda x, y: fb.nn.functional.layer_norm(x * 2.0 + y, x.shape[1:], y[0], y[1]) * x,
+    "rms_norm": lambda x, y: fb.nn.functional.rms_norm(x * 2.0 + y, x.shape[1:], y[-1]) * x,
+    "sum": lambda x, y: ((x * 2.0 + y) * x).sum(-1),
+    "mean kept": lambda x, y: (x - (x * y).mean(-1, keepdim=True)) * 2.0,
+    "of everything": lambda x, y: ((x * 2.0 + y) * x).sum() * 0.5,
+    "parts": lambda x, y: (x * 2.0 + y)[3] + (x - y)[..., :1] * 2.0,
+}
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (200, 500), (4, 6000), (4, 70000)])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_what_works_by_rows_is_computed_natively(name: str, dtype: Any, shape: tuple[int, ...], by_python: list[str]) -> None:
+    f = BY_ROWS[name]
+    compiled = fb.compile(f)
+    for _ in range(ENOUGH + 4):
+        x, y = fb.randn(shape, dtype=dtype), fb.randn(shape, dtype=dtype)
+        by_python.clear()
+        made, expected = compiled(x, y), f(x, y)
+
+        for a, b in zip(*(found if isinstance(found, list) else [found] for found in (made, expected)), strict=True):
+            assert same(a, b)
+            assert (a._base is None, a._version, a.requires_grad) == (True, 0, False)
+    assert by_python == [] or len(x) == 4             # which are fewer rows than threads may share
