@@ -414,26 +414,6 @@ def _normals(sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
     return _in_short(_cpu_kernels().normal, sizes, d, generator)
 
 
-def _drawn(
-    name: str, in_short: Any, fill: Any, sizes: tuple[Any, ...], size: Any, generator: Any, out: Any, dtype: Any, layout: Any, device: Any,
-    requires_grad: bool, pin_memory: bool,
-) -> Tensor:  # fmt: skip
-    """`rand` or `randn`: what `in_short` makes of usual arguments, as `_uniforms` does, or else a new tensor that is filled by `fill`."""
-    if IN_FORCE and interpreted():
-        given = {
-            "size": _sizes(sizes, size), "generator": generator, "out": out,
-            "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
-        }  # fmt: skip
-        if (made := _dispatch.made_there(name, given, requires_grad)) is not None:
-            return made
-    here = device is None and not PLACED or on_host(device)
-    if here and size is layout is out is None and pin_memory is False and not (IN_FORCE and interpreted()):
-        made = in_short(sizes, dtype, generator)
-        if made is not None:
-            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
-    return _make(name, fill, _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory)
-
-
 _USUAL = f"size is layout is out is names is None and {_IN_HOST_MEMORY}"
 
 
@@ -452,11 +432,28 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
-    made = _drawn(
-        "rand", _uniforms, lambda a: _kernels().uniform(_stream(generator), a),
-        sizes, size, generator, out, dtype, layout, device, requires_grad, pin_memory,
-    )  # fmt: skip
-    return made if names is None else with_names(made, names)
+    if names is not None:
+        made = rand(
+            *sizes, size=size, generator=generator, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory
+        )
+        return with_names(made, names)
+    if IN_FORCE and interpreted():
+        given = {
+            "size": _sizes(sizes, size), "generator": generator, "out": out,
+            "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
+        }
+        if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
+            return made
+    here = device is None and not PLACED or on_host(device)
+    if here and size is layout is out is None and pin_memory is False and not (IN_FORCE and interpreted()):
+        made = _uniforms(sizes, dtype, generator)
+        if made is not None:
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
+    return _make(
+        "rand", lambda a: _kernels().uniform(_stream(generator), a),
+        _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
+    )
 
 
 @usually(_USUAL, "_normals(sizes, dtype, generator)")
@@ -466,11 +463,28 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
     Arguments as for `rand`. Complex numbers have variance 1 in all.
     """
-    made = _drawn(
-        "randn", _normals, lambda a: _kernels().normal(_stream(generator), a),
-        sizes, size, generator, out, dtype, layout, device, requires_grad, pin_memory,
-    )  # fmt: skip
-    return made if names is None else with_names(made, names)
+    if names is not None:
+        made = randn(
+            *sizes, size=size, generator=generator, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory
+        )
+        return with_names(made, names)
+    if IN_FORCE and interpreted():
+        given = {
+            "size": _sizes(sizes, size), "generator": generator, "out": out,
+            "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
+        }
+        if (made := _dispatch.made_there("randn", given, requires_grad)) is not None:
+            return made
+    here = device is None and not PLACED or on_host(device)
+    if here and size is layout is out is None and pin_memory is False and not (IN_FORCE and interpreted()):
+        made = _normals(sizes, dtype, generator)
+        if made is not None:
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
+    return _make(
+        "randn", lambda a: _kernels().normal(_stream(generator), a),
+        _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
+    )
 
 
 @usually(f"generator is layout is out is dtype is None and not named and {_IN_HOST_MEMORY}", "_integers_in_short(args)")
