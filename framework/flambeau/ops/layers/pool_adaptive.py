@@ -172,6 +172,8 @@ def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Pla
     sizes = _sizes(op, input, output_size, n, "floating")
     if 0 in sizes:
         return None
+    if not input._array.flags.c_contiguous:
+        return _planned_image_means(input._array, n, sizes)
     planes, shape = as_planes(input._array, n), (*input.shape[: input.ndim - n], *sizes)
     windows = None if prod(sizes) == 1 else kernels.even_windows(planes.shape[1:], sizes)
     if windows is None:
@@ -180,6 +182,21 @@ def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Pla
         run = kernels.planned_means(planes, windows, False, None, shape)
     if run is None:
         return None
+    return Plan(run, adaptive_mean, lambda _, x: (x, sizes))
+
+
+def _planned_image_means(a: Any, n: int, sizes: Ints) -> Plan | None:
+    """The plan of the mean of all of each channel, where channels lie last in memory; None for anything else."""
+    from flambeau_kernels.cpu import pool as kernels
+
+    if prod(sizes) > 1 or a.ndim != n + 2 or n == 3 or not is_last(a):
+        return None
+    images, channels = a.shape[:2]
+    last = (images, *sizes, channels)
+
+    def run(a: Any) -> Any:
+        return np.moveaxis(kernels.image_means(a).reshape(last), -1, 1)
+
     return Plan(run, adaptive_mean, lambda _, x: (x, sizes))
 
 
@@ -260,7 +277,7 @@ def planned_area(input: Tensor, sizes: Ints) -> Plan | None:
 
 
 for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d), 1):
-    _op.plan(partial(_planned_adaptive_mean, _op.name, _n), by="shape")
+    _op.plan(partial(_planned_adaptive_mean, _op.name, _n), by="strides")
 
 
 def _windows_of_ranges(input: Tensor, sizes: Ints) -> Any:

@@ -128,9 +128,11 @@ def _kept(key: Any, run: Any, *extents: Ints) -> Any:
 
 
 def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
-    from . import im2col, separate_windows, single_taps, winograd, winograd_products
+    from . import im2col, separate_windows, single_positions, single_taps, winograd, winograd_products
     from .direct import Direct, in_pairs
 
+    if single_positions.pays(x, w, made, padding, groups):
+        return partial(single_positions.convolve, transposed=transposed)
     if separate_windows.pays(x, w, made, stride, padding, dilation, groups, transposed):
         product = separate_windows.convolve_input if transposed else separate_windows.convolve
         return lambda x, w, bias: product(x, w, bias, made, stride)

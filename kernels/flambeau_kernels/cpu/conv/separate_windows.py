@@ -14,11 +14,12 @@ import numpy as np
 from ..products.matmul import MOST_PRODUCTS, has_microkernels, matmul
 from ..shapes.move import contiguous
 from ..shapes.order import is_last
-from .single_taps import LEAST_MADE, LEAST_POSITIONS, LEAST_SUMMED
+from .single_taps import LEAST_MADE, LEAST_SUMMED
 from .weight import LEAST_CHANNELS
 from .weight import LEAST_POSITIONS as LEAST_OF_WEIGHT
 
 Ints = tuple[int, ...]
+LEAST_POSITIONS = 4                                   # of an image
 # Gradients of weights are added up a part of the positions at a time, which rounds less.
 PART = 256
 
