@@ -54,6 +54,12 @@ torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2, batch_first=T
 torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2), 1, enable_nested_tensor=False)
 S = type("S", (D.IterableDataset,), {"__iter__": lambda s: iter([1, 2]), "__len__": lambda s: 1}); list(D.DataLoader(S()))
 S = type("S", (D.IterableDataset,), {"__iter__": lambda s: iter([1, 2]), "__len__": lambda s: 1}); d = D.DataLoader(S()); len(d); [*d]
+x = torch.ones(2, requires_grad=True); x.register_hook(lambda g: g); pickle.dumps(x), copy.copy(x)
+x = torch.ones(2, requires_grad=True); x.register_hook(lambda g: g); torch.save({"a": x}, io.BytesIO())
+x = torch.nn.Parameter(torch.ones(2)); x.register_hook(lambda g: g); pickle.dumps(x), copy.deepcopy(x)
+x = torch.ones(2, requires_grad=True); h = x.register_hook(lambda g: g); h.remove(); pickle.dumps(x)
+x = torch.ones(2, requires_grad=True); [torch.asarray(x) for _ in range(2)]
+torch.asarray(torch.ones(2)), torch.asarray(torch.ones(2, requires_grad=True), requires_grad=False)
 torch.meshgrid(torch.ones(2), torch.ones(3)), torch.range(0, 2), torch.nn.utils.clip_grad_norm([torch.ones(2, requires_grad=True)], 1.0)
 torch.nn.init.xavier_uniform(torch.ones(2, 2)), torch.nn.LSTM(2, 2, dropout=0.5)
 """
@@ -63,6 +69,10 @@ def main() -> None:
     lib = importlib.import_module(sys.argv[1])
     nn = importlib.import_module(f"{sys.argv[1]}.nn.functional")
     data = importlib.import_module(f"{sys.argv[1]}.utils.data")
+    import copy
+    import io
+    import pickle
+
     import numpy as np
 
     for program in SHOWN.strip().splitlines():
@@ -73,7 +83,7 @@ def main() -> None:
             continue
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
-            exec(program, {"torch": lib, "F": nn, "D": data, "np": np})
+            exec(program, {"torch": lib, "F": nn, "D": data, "np": np, "pickle": pickle, "copy": copy, "io": io})
         print(*(w.category.__name__ for w in given), program, sep=" | ", flush=True)
         os._exit(0)
 

@@ -902,6 +902,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         reduced = None if _state.reducer is None else _state.reducer(self)
         if reduced is not None:
             return reduced
+        tape.warn_if_has_hooks(self)
         if isinstance(self._array, KindArray):
             return rebuild_kind, (type(self), *self._array.rebuilding(), self.requires_grad, self._attributes() or None)
         return rebuild, (
@@ -916,6 +917,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         )
 
     def __copy__(self) -> Any:
+        if type(self).__reduce_ex__ is Tensor.__reduce_ex__:
+            tape.warn_if_has_hooks(self)
         made = _instance(type(self))
         made._array, made._storage, made._view_of, made._gradient, made._node = self._array, self._storage, None, None, None
         if self.requires_grad:

@@ -12,6 +12,7 @@ from typing import Any
 import flambeau as fb
 from flambeau import _arrays, _state, dtypes
 from flambeau._files.storages import STORAGE_NAMES, SavedStorage, bytes_of_storage, storage_kind
+from flambeau.autograd.tape import warn_if_has_hooks
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import storage_buffer, wrap
 
@@ -147,6 +148,7 @@ class _TorchPickler(_Pickler):
         return _torch_name(obj)
 
     def _tensor(self, tensor: Any) -> Any:
+        warn_if_has_hooks(tensor)
         function, args = self._plain_tensor(tensor)
         state = {name: value for name, value in tensor.__dict__.items() if name not in _OWN_ATTRIBUTES}
         if type(tensor) is Tensor and not state:

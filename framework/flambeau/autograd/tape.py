@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import types
+import warnings
 import weakref
 from collections import OrderedDict
 from types import CodeType
@@ -567,6 +568,13 @@ def packed_by(pack: Any, tensor: Any) -> Any:
             "in-place operations as this can lead to unexpected side-effects; return a copy instead"
         )
     return made
+
+
+def warn_if_has_hooks(tensor: Any) -> None:
+    """Warn of each hook of `tensor` that a copy in a file will lack."""
+    for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
 
 
 def set_hooks(node: Node, kind: str, table: Any) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.tape import RemovableHandle
+from ..autograd.tape import RemovableHandle, warn_if_has_hooks
 from ..nn.modules._hooks import BackwardGates as BackwardHook
 
 __all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
@@ -16,10 +15,3 @@ def unserializable_hook(f: Callable[..., Any]) -> Callable[..., Any]:
     """Mark `f` as a hook that need not be warned of when its tensor is saved without it. Returns: `f`."""
     f.__torch_unserializable__ = True  # type: ignore[attr-defined]
     return f
-
-
-def warn_if_has_hooks(tensor: Any) -> None:
-    """Warn of each hook of `tensor` that a copy in a file will lack."""
-    for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
-        if not hasattr(hook, "__torch_unserializable__"):
-            warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)

@@ -60,6 +60,8 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
         raise ValueError(f"can't alias tensor from device '{shared.device}' to '{made.device}'; copy=False was given.")
     if copy and made is shared and not is_copy:
         made = made.clone()
+    if requires_grad is None and made.requires_grad:
+        warn_once("asarray: requires_grad was left out, so it is that of the tensor given; pass requires_grad=False for no history")
     if requires_grad is None or bool(requires_grad) == made.requires_grad:
         return made
     # PyTorch changes a leaf that is shared.
