@@ -45,7 +45,7 @@ def _tried(code: CodeType) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
         return ()
     found = list(dis.get_instructions(code))
     after = {one.offset: following.opname for one, following in itertools.pairwise(found) if one.opname == "PUSH_EXC_INFO"}
-    entries = [e for e in dis.Bytecode(code).exception_entries if e.target in after]  # type: ignore[attr-defined]
+    entries: list[Any] = [e for e in dis.Bytecode(code).exception_entries if e.target in after]  # type: ignore[attr-defined]
     begins: dict[int, int] = {}                       # of what a handler is for, by the handler
     for e in entries:
         begins[e.target] = min(begins.get(e.target, e.start), e.start)
