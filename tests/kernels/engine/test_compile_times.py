@@ -61,9 +61,9 @@ def test_a_program_of_few_calls_compiles_no_builtins_around_formulas(fresh_pytho
 MOST = 1100
 # Kernels that are longer, and how long the longest of their forms is on any processor. No number here is to grow.
 LONGER = {
-    "kernel_triangular_sides": 1600, "kernel_grad_points": 1600, "kernel_look_up": 1530, "kernel_shares": 1180, "kernel_attend_block": 1180,
-    "kernel_attend_block_grad": 1230, "zeta_float64": 1350, "polygamma_of_float64": 1370, "polygamma_of_grad_input_float64": 1390,
-    "tetragamma_grad_input_float64": 1300, "kernel_correlate": 1160,
+    "kernel_triangular_sides": 1600, "kernel_grad_points": 1560, "kernel_look_up": 1480, "kernel_shares": 1180,
+    "zeta_float64": 1350, "polygamma_of_float64": 1370, "polygamma_of_grad_input_float64": 1390,
+    "tetragamma_grad_input_float64": 1300,
     # Written as it shall run, so that it is hardly optimised.
     "gemm_float32_float32": 2200, "gemm_float64_float64": 2200, "gemm_bfloat16_float32": 2200, "gemm_bfloat16_bfloat16": 2200,
 }  # fmt: skip
