@@ -241,11 +241,14 @@ def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
                 break
         else:
             raise
-    if not inplace:
-        return result
-    check_inplace(op, args[0], result)
-    keep_for_histories(begin, args[0], [result])
-    return interpret(OPS["Tensor.overwrite"], (args[0], result), args[0], True)
+    return store_composed(op, args[0], result, begin) if inplace else result
+
+
+def store_composed(op: Op, target: Tensor, result: Tensor, begin: int) -> Any:
+    """Store in `target`, which is returned, what a composition under interpreters has made since `begin` for its in-place form."""
+    check_inplace(op, target, result)
+    keep_for_histories(begin, target, [result])
+    return interpret(OPS["Tensor.overwrite"], (target, result), target, True)
 
 
 def made(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:

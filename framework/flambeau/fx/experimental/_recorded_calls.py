@@ -87,10 +87,24 @@ def patch_makers(patcher: _Patcher, makers: dict[Any, str]) -> None:
                     patcher.patch_entry(vars(module), key, made[id(value)])
 
 
+def is_batched(x: Any) -> bool:
+    """Whether `x` is a tensor of vmap."""
+    return hasattr(x, "_bdim")
+
+
+def one_example(x: Any) -> Any:
+    """A tensor of vmap as one of its examples: of the same shape, dtype and device. What else is given is returned."""
+    while is_batched(x):
+        x = x._value.select(x._bdim, 0)
+    return x
+
+
 def recorded_method(name: str, method: Any) -> Any:
     @functools.wraps(method)
     def recorded(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         recorder = active.recorder
+        if recorder is not None and not recorder.quiet and is_batched(self):
+            return method(one_example(self) if name.startswith("new") else self, *args, **kwargs)
         if recorder is None or recorder.quiet or not recorder.knows((self, args, kwargs)) and not name.startswith("new"):
             return method(self, *args, **kwargs)
         nodes, by_name = recorder.argument((self, *args)), recorder.argument(kwargs)

@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import Any
 
 from ... import _ops, _state
-from ..._arrays import MetaArray, root_of
+from ..._arrays import MetaArray, OpenShape, root_of
 from ..._errors import NotRecorded, ValuesAreMissing
 from ..._interpreters import DECOMPOSE
 from ..._kinds import KindArray
@@ -54,6 +54,8 @@ from ._recorded_calls import (
     Makers,
     ReadsValue,
     active,
+    is_batched,
+    one_example,
     patch_makers,
     recorded_method,
     recording,
@@ -209,6 +211,8 @@ class _Recorder(TorchDispatchMode):
         if isinstance(x, Tensor):
             node = self._node_of(x)
             return node if _records_history() else self._without_history(node, x)
+        if isinstance(x, OpenShape):
+            return self.argument(tuple(x))
         if isinstance(x, _SYMBOLIC):
             return self.numbers.node_of(x)
         if isinstance(x, Size):
@@ -446,6 +450,8 @@ class _Recorder(TorchDispatchMode):
         """What a function that makes tensors makes, recorded as its operator, or as a call of `public`; tensors of data are constants."""
         if self.quiet:
             return maker(*args, **kwargs)
+        if any(map(is_batched, args)):               # of vmap, which makes what one example asks for
+            return maker(*map(one_example, args), **kwargs)
         known = self.knows((args, kwargs))
         nodes, by_name = self.argument(tuple(args)), self.argument(kwargs)
         result, call = self.showing(name, maker, args, kwargs)
@@ -499,6 +505,10 @@ class _Recorder(TorchDispatchMode):
                 self.shown = call
             return NotImplemented
         target, args, kwargs = call
+        if any(map(is_batched, args)):
+            if any(a.is_write for a in target._schema.arguments):
+                return NotImplemented                 # vmap writes to all examples
+            return self._decomposed(lambda: target(*map(one_example, args), **kwargs), (), {})
         with self.quietly():
             result = target(*args, **kwargs)
         return self.record_call(call, result)
@@ -587,9 +597,12 @@ class _Recorder(TorchDispatchMode):
         last, count = self.tracer.graph._root._prev, len(self.earlier)
         before, calls.interpreters = calls.interpreters, (*calls.interpreters, self)
         region = lack_of_values()
+        # What is stored in place is computed before it is stored: how the composition is recorded is known only then.
+        stores = inplace and op.inplace_view is None
+        begin = _state.next_seq() if stores else 0
         try:
             with region:
-                result = _dispatch._composed(op, args, out, inplace)
+                result = _dispatch._composed(op, args, None, False) if stores else _dispatch._composed(op, args, out, inplace)
         except (_Unseen, ReadsValue, ValuesAreMissing):
             self._forget_since(last, count)
             calls.interpreters = before
@@ -601,8 +614,10 @@ class _Recorder(TorchDispatchMode):
             return self._recorded(op, args, out, inplace)
         tensors = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
         if all(_memory(x) in self.nodes or id(x) in self.before for x in tensors):
-            return result
+            return self._decomposed(_dispatch.store_composed, (op, args[0], result, begin), {}) if stores else result
         self._forget_since(last, count)
+        if stores:
+            return self._recorded(op, args, out, inplace)
         target, args, kwargs = _call_of(op, args, out, inplace)
         return self.record("call_function", target, tuple(self.argument(args)), self.argument(kwargs), result)
 

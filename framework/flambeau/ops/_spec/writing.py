@@ -330,7 +330,7 @@ def keep_for_histories(begin: int, target: Tensor, results: list[Any]) -> None:
             continue
         saved, versions = list(node.saved), list(node.versions)
         for at, version in enumerate(versions):
-            if version is record and hasattr(saved[at], "copy"):
+            if version is record and (type(saved[at]) is MetaArray or hasattr(saved[at], "copy")):
                 kept = kept_copy(saved[at])
                 saved[at], versions[at] = kept._array, kept._storage
         node.saved, node.versions = tuple(saved), tuple(versions)

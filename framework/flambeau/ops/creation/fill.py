@@ -90,7 +90,14 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     for d, (n, step) in enumerate(zip(self._array.shape, self._array.strides, strict=True)):
         if step == 0 and n > 1:
             once = once.narrow(d, 0, 1)
-    once.copy_(wrap(MetaArray((), kind)) if self._lacks_values else wrap(np.full((), scalar_of_dtype(value, kind, once._array.size), kind)))
+    if _dispatch.is_seen():                           # which is told where the number comes from
+        from .create import full
+
+        once.copy_(full((), value, dtype=self.dtype, device=self.device))
+    elif self._lacks_values:
+        once.copy_(wrap(MetaArray((), kind)))
+    else:
+        once.copy_(wrap(np.full((), scalar_of_dtype(value, kind, once._array.size), kind)))
     return self
 
 
