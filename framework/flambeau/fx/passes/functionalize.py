@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import _ops
+from ..._aten import Tag
 from ..._symbolic import SymBool, SymFloat, SymInt
 from ...tensor import Tensor
 from ...utils._python_dispatch import OpOverload as Primitive
@@ -25,8 +26,6 @@ __all__ = ["functionalize_graph"]
 _METHODS = {
     name: name for name in ("bernoulli_", "cauchy_", "copy_", "exponential_", "geometric_", "log_normal_", "random_", "uniform_", "zero_")
 }  # fmt: skip
-# Operators that change where a tensor looks in its memory, and nothing there, by the views that they are.
-_TURNED = ("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")
 _OUT_OF_REACH = ("apply_", "map_", "map2_", "resize_", "resize_as_", "set_")
 # Operators whose inverse is a view of the shape that the source has.
 _RESHAPED = ("view", "_unsafe_view", "reshape", "squeeze", "unflatten", "flatten", "view_as", "reshape_as", "_reshape_alias")
@@ -197,7 +196,7 @@ class _Functional:
             schema = target._schema
             if target._opname == "batch_norm" and all(isinstance(x, Node) for x in node.args[3:5]) and not node.kwargs:
                 return self._batch_norm(node)
-            if target._opname in _TURNED:
+            if Tag.inplace_view in target.tags and target._opname not in _OUT_OF_REACH:
                 return self._turned(node, target)
             if any(a.is_write for a in schema.arguments):
                 return self._written(node, target, node.args, node.kwargs)
