@@ -90,7 +90,7 @@ torch.ones(2, 1, 1, 4).to(memory_format=torch.channels_last)
 torch.ones(2, 1, 3, 4, 5).to(memory_format=torch.channels_last_3d)
 torch.ones(2, 1, 3, 4).contiguous(memory_format=torch.channels_last)
 torch.ones(2, 1, 3, 4).to(memory_format=torch.channels_last).to(memory_format=torch.contiguous_format)
-torch.ones(2, 1, 3, 4).to(memory_format=torch.channels_last).double()
+[torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0).double().stride() for _ in range(300)][-1]
 torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0).double()
 torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0).clone(), torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0) + 1
 torch.empty_like(torch.ones(4, 3, 1, 2).permute(3, 2, 1, 0)).stride()

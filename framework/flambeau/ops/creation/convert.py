@@ -46,9 +46,12 @@ def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> An
 
 
 def arranged_strides(a: Any, itemsize: int, format: memory_format | None) -> tuple[int, ...]:
-    """The byte strides of `empty_arranged`, nothing allocated; dimensions of size 1 have those of `a`, where it is dense and kept so."""
+    """The byte strides of `empty_arranged`, nothing allocated.
+
+    Dimensions of size 1 have those of `a` where its order is kept, unless it may be read as rows: builtins make rows of it.
+    """
     found = _arrays.strides_in(tuple(a.shape), itemsize, _order_of(a, format))
-    if 1 not in a.shape or 0 in a.shape or format not in (None, devices.preserve_format) or not _arrays.is_dense(a):
+    if 1 not in a.shape or format not in (None, devices.preserve_format) or _arrays.is_c_contiguous(a) or not _arrays.is_dense(a):
         return found
     return tuple([s if n != 1 else own // a.itemsize * itemsize for n, s, own in zip(a.shape, found, a.strides, strict=True)])
 

@@ -309,8 +309,7 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     if at is not None:
         return _like_on_device(make, input, target, at, requires_grad, memory_format)
     source = input._array if type(input._array) is ndarray else made_or_refused(np.empty, input._array.shape, target)
-    plainly = type(source) is ndarray and source.flags.c_contiguous and 1 not in source.shape
-    if plainly and memory_format in (devices.preserve_format, None):
+    if type(source) is ndarray and source.flags.c_contiguous and memory_format in (devices.preserve_format, None):
         return finish(made_or_refused(make, source.shape, target), requires_grad, at)
     array = empty_arranged(source, target, memory_format)
     array[...] = make(source.shape, target)
