@@ -15,7 +15,7 @@ from ..products.matmul import MOST_PRODUCTS, has_microkernels, matmul
 
 Ints = tuple[int, ...]
 # Channels that are summed over, channels that are made, and positions of an image, from which products take less time than `product.py`.
-LEAST_SUMMED, LEAST_MADE, LEAST_POSITIONS = 16, 24, 196
+LEAST_SUMMED, LEAST_MADE, LEAST_POSITIONS = 16, 24, 64
 
 
 def pays(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, groups: int, transposed: bool) -> bool:
