@@ -549,7 +549,8 @@ def add_at_pairs(a: np.ndarray, rows: np.ndarray, columns: np.ndarray, values: n
         return False
     if rows.dtype is not _INT64 or columns.dtype is not _INT64 or not (rows.flags.c_contiguous and columns.flags.c_contiguous):
         return False
-    if not (rows.size >= COMPILED_FROM or _few_pairs.paid_for()) or not compiles():
+    # Numpy's functions take ten times as long with halves.
+    if not (rows.size >= COMPILED_FROM or _few_pairs.paid_for(10 if _is_half(a.dtype) else 1)) or not compiles():
         return False
     from .index import number_pairs
 
