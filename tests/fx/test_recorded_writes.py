@@ -44,6 +44,10 @@ STEPS: dict[str, Any] = {
     "turned": lambda v: v[-1].transpose_(0, -1),
     "first part": lambda v: v.append(v[-1].split(1)[0]),
     "each scaled": lambda v: fb._foreach_mul_([v[-1]], 2.0),
+    "rounded to halves": lambda v: v.append(v[-1].half().float()),
+    "as bits and back": lambda v: v.append(v[-1].detach().view(fb.int32).view(fb.float32) * v[-1]),
+    "added at an index": lambda v: v.append(v[-1].index_put((fb.tensor((0, 0)),), v[-1][:2] * 2, accumulate=True)),
+    "rows of a table": lambda v: v.append(F.embedding(fb.tensor((0, 1, 0)), v[-1].reshape(len(v[-1]), -1))),
     "index added": lambda v: v[-1].index_add_(0, fb.zeros(v[-1].shape[0], dtype=fb.int64), v[-1].detach()),
 }
 

@@ -205,6 +205,8 @@ class FakeTensor(Tensor):
             made: Any = _dispatch._disabled(Tensor.to, (), (self,), {**settings, "copy": copy or moved})
         if made is not self:
             made.fake_device = wanted
+        if moved and made._node is not None:
+            made._node.saved = (made._node.saved[0], self.fake_device)  # where its gradient goes
         return made
 
     def cpu(self, memory_format: Any = None) -> Any:

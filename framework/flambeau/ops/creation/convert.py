@@ -197,7 +197,9 @@ def _to_copy_shape(input, dtype, place, format):
 def _to_copy_vjp(grad, input_dtype, input_device):
     if grad.dtype.is_complex and not input_dtype.is_complex:
         grad = grad.real
-    return (grad.to(input_device, input_dtype),)
+    # A fake tensor was on meta while the operation was answered, whatever device it says; those that were moved say where from.
+    stays = input_device.type == "meta" and grad.device.type != "meta"
+    return (grad.to(input_dtype) if stays else grad.to(input_device, input_dtype),)
 
 
 @to_copy.vjp_on_arrays

@@ -14,7 +14,7 @@ from flambeau_kernels.cpu.reductions.softmax import widen
 
 from ... import _arrays, _state
 from ..._arrays import MetaArray, ndarray
-from ...tensor import Tensor, bump, wrap
+from ...tensor import Tensor, bump
 from .._batching import numbers, run
 from .._spec import (
     EXACTLY,
@@ -170,8 +170,7 @@ def _index_batch(level: Any, op: Any, args: Any) -> Any:
     lined = [k if k is None else _index_rows(level, k, wide) for k in indices]
     if not level.has(x):
         return level.wrap(run(op, x, tuple(lined)), place)
-    number = wrap(np.arange(level.size).reshape(-1, *(1,) * wide))
-    made = run(op, level.front(x), (number, *lined))
+    made = run(op, level.front(x), (numbers(level, wide), *lined))
     if place:  # the example's index dimensions belong at `place`, not in front
         made = made.movedim(list(range(1, 1 + wide)), list(range(1 + place, 1 + place + wide)))
     return level.wrap(made)

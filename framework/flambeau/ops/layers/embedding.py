@@ -16,7 +16,7 @@ from ... import _state, dtypes
 from ..._errors import ShapeDependsOnValues
 from ...tensor import Tensor, wrap
 from .. import _derive, _dispatch
-from .._batching import leading, run
+from .._batching import leading, numbers, run
 from .._spec import (
     FUNCTION,
     NUMPY_NAMES,
@@ -91,7 +91,7 @@ def _rows_at_batch(level: Any, op: Any, args: Any) -> Any:
         return level.wrap(run(op, weight, level.front(indices), padding, scaled))
     # The tables of all examples are one, in which those of an example begin at its number times their rows.
     table, rows = level.front(weight), level.full(indices)
-    first = wrap((np.arange(level.size) * table.shape[1]).reshape(-1, *(1,) * indices.ndim))
+    first = numbers(level, indices.ndim) * table.shape[1]
     return level.wrap(run(op, table.reshape(-1, table.shape[2]), rows + first, padding, scaled))
 
 

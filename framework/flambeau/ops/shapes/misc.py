@@ -104,7 +104,8 @@ def _caller(source: Any) -> Any:
     """The public function of `source`, taking what it spreads over several arguments as one sequence."""
     if source.variadic is None:
         return source.function
-    return lambda input, sizes: source.function(input, **{source.variadic: sizes})
+    # The method, which takes a dtype as well, where there is one.
+    return lambda input, sizes: getattr(input, source.public_name)(sizes)
 
 
 def _copy(x: Tensor) -> Tensor:
