@@ -250,6 +250,7 @@ def test_asarray_refuses_what_pytorch_refuses(oracle: Any, call: Any, error: typ
 
 
 @pytest.mark.filterwarnings("ignore:.*unspecified requires_grad:UserWarning")  # PyTorch's, about a change
+@pytest.mark.filterwarnings("ignore:asarray. requires_grad was left out")
 def test_asarray_and_gradients_are_pytorchs(oracle: Any) -> None:
     def facts(torch: Any) -> list[tuple[bool, ...]]:
         x, y = torch.ones(2), torch.ones(2, requires_grad=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.cpu.products import matmul
 from flambeau_kernels.cpu.reductions import moments
 
@@ -253,7 +254,7 @@ def _planned_cdist(x1, x2, p, compute_mode):
     return run and Plan(run, lengths_between, lambda _, x1, x2: (x1, x2, p, None))
 
 
-@functools.lru_cache(256)
+@engines.kept(256)
 def _between(first: tuple[int, ...], second: tuple[int, ...], dtype: np.dtype, p: float) -> Any:
     """``run(a, b)`` for contiguous arrays of these shapes: the distances of their rows. None where there is no kernel."""
     if dtype.char not in "fd" or not math.prod(first) or not math.prod(second):

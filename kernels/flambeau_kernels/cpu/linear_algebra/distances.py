@@ -6,13 +6,13 @@ order for each result, on every processor. `BLOCK` of them are added up in their
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from math import inf, prod
 from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.engine.language import broadcast, float64, kernel, load, local, rolled, store, unroll, vector, widened
 from flambeau_kernels.vocabulary import abs, maximum, sqrt, where
 
@@ -274,6 +274,6 @@ class _Bits:
         self.bits = 8 * dtype.itemsize
 
 
-@functools.cache
+@engines.kept()
 def _pulling(dtype: np.dtype, order: int) -> Any:
     return slopes_of_rows.form((*(dtype,) * 5, *(int,) * 5), {"ORDER": order})
