@@ -178,6 +178,7 @@ def test_hooks_survive_switching_requires_grad_off_and_on():
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.filterwarnings("ignore:backward hook .* will not be serialized")
 @pytest.mark.parametrize("kind", [fb.Tensor, fb.nn.Parameter])
 def test_copies_have_none_of_the_history_of_what_they_copy(copied, kind):
     x = fb.ones(2) if kind is fb.Tensor else fb.nn.Parameter(fb.ones(2))
