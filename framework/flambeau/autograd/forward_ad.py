@@ -320,7 +320,7 @@ def _as_part_of_base(primal: Tensor, target: Tensor) -> Tensor:
     if primal.__class__ is not Tensor or base._node is None:
         return primal
     made = alias(primal)
-    made.__dict__.update(primal.__dict__)
+    vars(made).update(vars(primal))
     made._node = Region.of(target, base).node(base)
     return made
 
