@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import flambeau as fb
 
+from .._arrays import contiguous_strides
 from ..fx.experimental.proxy_tensor import _owner
 from ..tensor import Tensor
 
@@ -39,24 +40,14 @@ class Look:
     def at(self, source: Tensor) -> Tensor:
         """The view of `source` that looks so; it has the history of a view if `source` has one."""
         if source.dtype is not self.dtype:
-            source = _parts(source) if source.dtype.is_complex and source.dtype.to_real() is self.dtype else source.view(self.dtype)
-        whole = not self.offset and source.numel() == _count(self.shape) and source.is_contiguous()
-        if whole and self.stride == tuple(fb.empty(self.shape, device="meta").stride()):
+            are_parts = source.dtype.is_complex and source.dtype.to_real() is self.dtype
+            source = fb.view_as_real(source) if are_parts else source.view(self.dtype)
+        is_whole = not self.offset and source.numel() == math.prod(self.shape) and source.is_contiguous()
+        if is_whole and self.stride == contiguous_strides(self.shape, 1):
             made = source.view(self.shape)
         else:
             made = source.as_strided(self.shape, self.stride, source.storage_offset() + self.offset)
         return made.conj() if self.conjugate else made
-
-
-def _parts(source: Tensor) -> Tensor:
-    return fb.view_as_real(source)
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 def shared(leaves: Sequence[Any]) -> list[list[int]]:
@@ -150,7 +141,7 @@ class Use:
         changed: how arguments look whose shape, strides or place the function changes.
         results: of each result what it is.
         inner: for each memory that results share, the result whose base it is, and whether that is the result itself.
-        values: what the results are, without values.
+        written: arguments whose memory is written to, as far as versions say.
     """
 
     copied: list[int] = field(default_factory=list)
@@ -158,14 +149,13 @@ class Use:
     changed: dict[int, Look] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     inner: list[tuple[int, bool]] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
 
     @staticmethod
     def of(flat: Callable[..., list[Any]], arguments: Arguments, fakes: list[Any], wanted: list[bool], mode: Any) -> Use:
         """What `flat`, run on the leaves that `fakes` hold, does; derivatives by those that are `wanted` are asked for."""
         use = Use()
-        with mode if mode is not None else contextlib.nullcontext():
+        with mode:
             given = [x.clone() if asked else x for x, asked in zip(fakes, wanted, strict=True)]
             tensors = [i for i, x in enumerate(given) if isinstance(x, Tensor)]
             before = {i: (given[i]._version, given[i].grad_fn, given[i].requires_grad, Look.of(given[i], given[i])) for i in tensors}
@@ -203,7 +193,6 @@ class Use:
                 self.inner.append((group[0], False) if itself is None else (itself, True))
         for k, y in enumerate(seen):
             self.results.append(self._result(k, y, seen, given, leaves, memory, inner))
-        self.values = seen
 
     def _result(
         self, k: int, y: Any, seen: list[Any], given: list[Any], leaves: list[Any], memory: dict[int, int], inner: dict[int, int],

@@ -88,6 +88,19 @@ def _slices(dtype: np.dtype, index: np.dtype, how: str, one: bool) -> Any:
     return combine_some_slices.form((dtype, _FLOAT32, _INT32, index, dtype, *[int] * 7), {"HOW": how, "ONE": one})
 
 
+def move_places(given, to, places, n, m, lines, count, step, all, there, inner):
+    """Move elements of a line to where they lie in other memory: those that `places` names where these are a minority, else all."""
+    if 2 * m < n:
+        for j in range(lines):
+            for i in rolled(range(count)):
+                place = int64(places[j * inner + i]) * inner + i * step
+                to[place] = given[place]
+    else:
+        for j in range(all):
+            for i in independent(range(there)):
+                to[j * inner + i] = given[j * inner + i]
+
+
 @kernel
 def combine_some_elements(chunk: Any, target: Any, wide: Any, index: Any, values: Any, n: Any, outer: Any, m: Any, inner: Any, each: Any,
                           across: Any, blocks: Any, *, HOW: str) -> Any:  # fmt: skip
@@ -101,29 +114,12 @@ def combine_some_elements(chunk: Any, target: Any, wide: Any, index: Any, values
     for o in range(group * each, min(outer, group * each + each)):
         to, sums = target + (o * n * inner + start), wide + (o * n * inner + start)
         places, added = index + (o * m * inner + start), values + (o * m * inner + start)
-        few = 2 * m < n
-        if few:
-            for j in range(lines):
-                for i in rolled(range(count)):
-                    place = int64(places[j * inner + i]) * inner + i * step
-                    sums[place] = to[place]
-        else:
-            for j in range(all):
-                for i in independent(range(there)):
-                    sums[j * inner + i] = to[j * inner + i]
+        move_places(to, sums, places, n, m, lines, count, step, all, there, inner)
         for j in range(lines):
             for i in rolled(range(count)):
                 place = int64(places[j * inner + i]) * inner + i * step
                 sums[place] = combined(sums[place], added[j * inner + i], HOW)
-        if few:
-            for j in range(lines):
-                for i in rolled(range(count)):
-                    place = int64(places[j * inner + i]) * inner + i * step
-                    to[place] = sums[place]
-        else:
-            for j in range(all):
-                for i in independent(range(there)):
-                    to[j * inner + i] = sums[j * inner + i]
+        move_places(sums, to, places, n, m, lines, count, step, all, there, inner)
 
 
 @kernel
