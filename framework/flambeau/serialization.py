@@ -339,15 +339,15 @@ class Placement:
                 "load: map_location must be a device, a string, a dict or a function, "
                 f"got {type(map_location).__name__}"
             )
-        self._map: Any = map_location
+        self.map_location: Any = map_location
 
     def place(self, location: str) -> str | None:
         """Where a storage saved at `location` goes; None if only a function of the storage can tell."""
-        if self._map is None:
+        if self.map_location is None:
             return location
-        if isinstance(self._map, dict):
-            return str(self._map.get(location, location))
-        return None if callable(self._map) else str(self._map)
+        if isinstance(self.map_location, dict):
+            return str(self.map_location.get(location, location))
+        return None if callable(self.map_location) else str(self.map_location)
 
     def restore(self, data: Any, location: str) -> Any:
         """The uint8 tensor `data`, saved at `location`, at its place."""
@@ -356,7 +356,7 @@ class Placement:
         place = self.place(location)
         if place is not None:
             return _restore(data, place)
-        moved = self._map(data.untyped_storage(), location)
+        moved = self.map_location(data.untyped_storage(), location)
         return _restore(data, location) if moved is None else bytes_of_storage(moved)
 
 
@@ -643,14 +643,40 @@ def _read_archive(file: Any, placement: Placement, unpickle: _Unpickle, path: st
     from flambeau._files.archive import ArchiveReader
     from flambeau._files.storages import ArchiveStorages
 
-    archive = ArchiveReader(file)
-    if archive.has("constants.pkl") and not archive.has("byteorder"):
-        raise NotImplementedError("load: this is a TorchScript archive; flambeau cannot run TorchScript programs")
+    start = file.tell()
+    archive = ArchiveReader(file, _is_code)
+    if archive.has("constants.pkl"):
+        file.seek(start)
+        return _read_script(file, placement, unpickle)
     if not archive.has("version"):
         raise RuntimeError(f"load: the archive has no record {archive.folder}/version; it is no .pt file")
     mapping = None if path is None else map_file(path, _options.mmap_flags == MAP_SHARED)
     storages = ArchiveStorages(archive, placement, _swaps_bytes(archive), mapping, _options.skip_data)
     return unpickle(archive.read("data.pkl").tobytes(), storages)
+
+
+def _is_code(name: str) -> bool:
+    """Whether a record of this name has code of a script, which `jit.save` compresses and `load` leaves where it is."""
+    return name.partition("/")[2].startswith("code/")
+
+
+def _read_script(file: Any, placement: Placement, unpickle: _Unpickle) -> Any:
+    """What `jit.load` makes of an archive that `jit.save` wrote. Raises: RuntimeError where weights alone are asked for."""
+    import warnings
+
+    import flambeau as fb
+
+    warnings.warn(
+        "'torch.load' received a zip file that looks like a TorchScript archive dispatching to 'torch.jit.load' "
+        "(call 'torch.jit.load' directly to silence this warning)",
+        UserWarning, stacklevel=4,
+    )  # fmt: skip
+    if unpickle is _read_weights:
+        raise RuntimeError(
+            "Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``: they hold a program. "
+            "Call load(..., weights_only=False), or jit.load, for files from a source you trust"
+        )
+    return fb.jit.load(file, placement.map_location)
 
 
 def _swaps_bytes(archive: Any) -> bool:

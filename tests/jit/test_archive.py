@@ -292,3 +292,37 @@ def test_pytorch_reads_a_whole_model_and_reads_back_what_it_wrote_of_it() -> Non
     again = jit.load(buffer)
     assert fb.equal(again(X, None, 2)[0], expected[0])
     assert again.count(2) == 11
+
+
+def test_load_hands_archives_of_scripts_to_jit_load(tmp_path):
+    net, path = jit.script(fb.nn.Linear(5, 2)), tmp_path / "net.pt"
+    net.save(path)
+
+    for options in ({}, {"map_location": "cpu"}, {"mmap": True}):
+        with pytest.warns(UserWarning, match=r"dispatching to 'torch\.jit\.load'"):
+            again = fb.load(path, weights_only=False, **options)
+        assert isinstance(again, jit.ScriptModule)
+        assert fb.equal(again(X), net(X))
+
+
+def test_load_of_weights_alone_refuses_archives_of_scripts(tmp_path):
+    path = tmp_path / "net.pt"
+    jit.script(fb.nn.Linear(5, 2)).save(path)
+
+    for options in ({}, {"weights_only": True}):
+        with pytest.warns(UserWarning, match=r"jit\.load"), pytest.raises(RuntimeError, match="weights_only=True"):
+            fb.load(path, **options)
+
+
+@pytest.mark.oracle
+def test_load_reads_scripts_of_pytorch_behind_other_bytes(oracle):
+    theirs, file = oracle.jit.script(oracle.nn.Linear(5, 2)), io.BytesIO()
+    file.write(b"what stands before")
+    start = file.tell()
+    oracle.jit.save(theirs, file)
+    file.seek(start)
+
+    with pytest.warns(UserWarning, match=r"jit\.load"):
+        ours = fb.load(file, weights_only=False)
+
+    assert ours.weight.tolist() == theirs.weight.tolist()

@@ -123,11 +123,30 @@ def _rebuild_qtensor(
         raise UnpicklingError(f"load: the quantizer {quantizer!r} of a tensor of {storage.kind} is malformed: {error}") from None
 
 
-def _not_built(feature: str) -> Callable[..., Any]:
-    def refuse(*args: Any) -> Any:
-        raise NotImplementedError(f"load: the file holds {feature}, which are not supported yet")
+def _rebuild_nested_tensor(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Any:
+    from flambeau._files.nested_tensors import strided_of
 
-    return refuse
+    return strided_of(buffer, sizes, strides, offsets)
+
+
+def _rebuild_njt(parts: Any) -> Any:
+    from flambeau._files.nested_tensors import jagged_of
+
+    return jagged_of(parts)
+
+
+def _beside_parts(made: Any, state: Any) -> dict[str, Any]:
+    """The attributes in `state` that do not say once more of what parts the nested tensor `made` is."""
+    state = _checked({} if state is None else state, dict)
+    return {name: value for name, value in state.items() if name not in made.__dict__ and not hasattr(type(made), str(name))}
+
+
+class _DimRange:
+    """The range that PyTorch's compiler was told of a size, which it keeps as an attribute of tensors. Nothing here reads it."""
+
+
+class _NestedTensor:
+    """Stands for the class of jagged tensors, whose module is imported with the first of them."""
 
 
 def _torch_size(sizes: Any) -> Any:
@@ -322,12 +341,15 @@ def _known_torch() -> dict[str, Known]:
         "_rebuild_meta_tensor_no_storage": _rebuild_meta_tensor_no_storage,
         "_rebuild_sparse_tensor": _rebuild_sparse_tensor,
         "_rebuild_sparse_csr_tensor": _rebuild_sparse_tensor,
-        "_rebuild_nested_tensor": _not_built("nested tensors"),
+        "_rebuild_nested_tensor": _rebuild_nested_tensor,
         "_rebuild_qtensor": _rebuild_qtensor,
     }
     return {
         **{f"torch._utils.{name}": Known(function, function) for name, function in functions.items()},
         "torch._tensor._rebuild_from_type_v2": Known(_rebuild_from_type_v2, _rebuild_from_type_v2, True),
+        "torch.nested._internal.nested_tensor._rebuild_njt": Known(_rebuild_njt, _rebuild_njt),
+        "torch.nested._internal.nested_tensor.NestedTensor": Known(_NestedTensor),
+        "torch._dynamo.decorators._DimRange": Known(_DimRange),
         "torch.serialization._get_layout": Known(_layout, _layout),
         "torch.Size": Known(fb.Size, _torch_size),
         "torch.device": Known(fb.device, _device),
@@ -444,8 +466,8 @@ class TorchPolicy(Policy):
 
     def new(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.spend(_size(args))
-        if cls is OrderedDict and not args and not kwargs:
-            return OrderedDict()
+        if cls in (OrderedDict, _DimRange) and not args and not kwargs:
+            return cls()
         if isinstance(cls, type) and self._is_allowed(cls):
             return cls.__new__(cls, *args, **kwargs)
         raise UnpicklingError(f"load: the file makes a {_describe(cls)}, which is not allowed")
@@ -454,6 +476,8 @@ class TorchPolicy(Policy):
         self.spend(_size(state))
         if self._is_allowed(type(obj)):
             _set_user_state(obj, state)
+        elif type(obj) is _DimRange:
+            obj.__dict__["range"] = _checked(state, list)
         elif type(obj) in (OrderedDict, Counter, defaultdict):
             if hasattr(obj, "__dict__"):
                 _with_attributes(obj, state)
@@ -495,6 +519,8 @@ class TorchPolicy(Policy):
     def rebuild_from_type(self, function: Any, cls: Any, args: Any, state: Any) -> Any:
         """A tensor with a class or attributes of its own."""
         made = _checked(self.call(function, _checked(args, tuple)), Tensor)
+        if made.is_nested:
+            return _with_attributes(made, _beside_parts(made, state))
         if cls is not Tensor and type(made) is not cls:
             if not self._is_allowed(cls) or not issubclass(cls, Tensor):
                 raise UnpicklingError(f"load: the file makes a {_describe(cls)}, which is not allowed")
@@ -565,6 +591,8 @@ class UnsafeUnpickler(pickle.Unpickler):
 
 def _rebuild_any_type(function: Any, cls: Any, args: Any, state: Any) -> Any:
     made = function(*args)
+    if made.is_nested:
+        return _with_attributes(made, _beside_parts(made, state))
     if type(made) is not cls:
         made = made.as_subclass(cls)
     if state is not None:

@@ -123,6 +123,8 @@ class _TorchPickler(_Pickler):
             return self._tensor(obj)
         if isinstance(obj, Parameter) and type(obj) is Parameter:
             return self._parameter(obj)
+        if isinstance(obj, Tensor) and obj.is_nested:
+            return _nested(obj)
         if isinstance(obj, fb.layout):
             return _name("torch.serialization", "_get_layout"), (f"torch.{obj.name}",)
         return NotImplemented
@@ -202,6 +204,17 @@ class _TorchPickler(_Pickler):
         key = str(len(self.storages))
         made = self.storages[key] = SavedStorage(key, buffer, kind, location)
         return made
+
+
+def _nested(tensor: Any) -> Any:
+    from flambeau._files.nested_tensors import PARTS, file_parts
+
+    layout, parts = file_parts(tensor)
+    if layout == "strided":
+        return _utils("_rebuild_nested_tensor"), parts
+    home = "torch.nested._internal.nested_tensor"
+    state = {name: value for name, value in tensor.__dict__.items() if name not in _OWN_ATTRIBUTES and name not in PARTS}
+    return _name("torch._tensor", "_rebuild_from_type_v2"), (_name(home, "_rebuild_njt"), _name(home, "NestedTensor"), parts, state or None)
 
 
 def sparse_parts(tensor: Any) -> tuple[Any, ...]:
