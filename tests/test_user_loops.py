@@ -233,12 +233,14 @@ def test_a_loop_is_an_operator_with_shapes_and_a_derivative():
 
 
 @pytest.mark.parametrize(("args", "error", "said"), [
-    ((1, fb.ones(3), fb.ones(3)), TypeError, "x, out, n; got 2"),
+    ((1, fb.ones(3), fb.ones(3)), TypeError, "x, out, n; got 2 of these, n not"),
     ((1, fb.ones(3), 2.0, 3), TypeError, "'out' is written"),
     ((1, "x", fb.ones(3), 3), TypeError, "'x' must be Tensor, int or float, not str"),
     ((1.0, fb.ones(3), fb.ones(3), 3), TypeError, "chunks must be int"),
     ((-1, fb.ones(3), fb.ones(3), 3), ValueError, "at least 0, got -1"),
     ((1, fb.ones(3, requires_grad=True), fb.ones(3), 3), RuntimeError, "'x' requires grad"),
+    ((1, fb.ones(3, dtype=fb.complex64), fb.ones(3), 3), TypeError, r"'x' is torch.complex64.*view_as_real\(x\)"),
+    ((1, fb.ones(3).to(fb.float8_e5m2), fb.ones(3), 3), TypeError, r"'x' is torch.float8_e5m2.*x.float\(\)"),
 ])  # fmt: skip
 def test_wrong_arguments_of_a_loop_are_named(args, error, said):
     with pytest.raises(error, match=rf"running_maximum.*{said}"):
@@ -277,7 +279,7 @@ def test_a_float_is_float64_and_does_not_fit_a_float32_on_either_backend():
     def fill(chunk, out, value):
         out[chunk] = value
 
-    with pytest.raises(TypeError, match=r"fill.*float32 and cannot hold .*float64"):
+    with pytest.raises(TypeError, match=r"fill.*float32 and cannot hold .*float64.*; write float32\(...\)"):
         fill(1, fb.empty(1), 0.5)
     out = fb.empty(1, dtype=fb.float64)
     fill(1, out, 0.5)

@@ -106,6 +106,37 @@ def test_an_operator_has_a_derivative_shapes_batches_autocast_and_is_one_node():
     fb.library.opcheck(decay_op, (x, 0.5))
 
 
+def test_a_function_of_vectorize_for_all_threads_is_taken():
+    @numba.vectorize(["float64(float64, float64)"], target="parallel")
+    def difference(x, y):
+        return x - y
+
+    op = numba_op("user_numba::difference", difference)
+
+    assert op(fb.ones(3, 1), fb.zeros(2)).tolist() == [[1.0, 1.0]] * 3
+    assert fb.vmap(op)(fb.ones(2, 3), fb.ones(2)).shape == (2, 3)
+
+
+def test_a_parameter_of_vectorize_that_is_annotated_as_a_number_takes_one():
+    @numba.vectorize
+    def power(x, exponent: float):
+        return x**exponent
+
+    op = numba_op("user_numba::power", power)
+    op.register_autograd(
+        lambda ctx, grad: (grad * ctx.exponent * ctx.saved_tensors[0] ** (ctx.exponent - 1), None),
+        setup_context=lambda ctx, inputs, output: (ctx.save_for_backward(inputs[0]), setattr(ctx, "exponent", inputs[1])),
+    )
+    x = fb.tensor([1.0, 2.0], dtype=fb.float64, requires_grad=True)
+
+    assert op(x, 3.0).tolist() == [1.0, 8.0]
+    assert fb.autograd.gradcheck(lambda x: op(x, 3.0), (x,))
+    assert fb.vmap(op, (0, None))(fb.ones(2, 3), 2).shape == (2, 3)
+    assert op(fb.empty(4, device="meta"), 2.0).shape == (4,)
+    with pytest.raises(RuntimeError, match="float exponent"):
+        op(x, x)
+
+
 def test_a_function_of_vectorize_broadcasts_with_shapes_and_batches():
     a, b = fb.randn(3, 1), fb.randn(4)
 

@@ -53,7 +53,11 @@ class Loop:
             all of one device, a thread for each chunk.
         """
         if len(args) != len(self.names):
-            raise TypeError(f"{self.__name__}: takes the number of chunks and {', '.join(self.names)}; got {len(args)} of these")
+            lacking = ", ".join(self.names[len(args):])
+            raise TypeError(
+                f"{self.__name__}: takes the number of chunks and {', '.join(self.names)}; got {len(args)} of these"
+                + f", {lacking} not" * bool(lacking)
+            )
         unknown = [name for name in constants if name not in self.constants]
         if unknown:
             raise TypeError(f"{self.__name__}: no keyword {unknown[0]!r}; its constants are {self.constants}")
@@ -80,6 +84,9 @@ class Loop:
         """The argument of parameter `name` as the kernel takes it."""
         if isinstance(a, Tensor):
             array = memory_of(self.__name__, name, a, devices=engines.chosen().jits_for_devices)
+            if a.is_complex() or a.is_floating_point() and a.dtype.itemsize == 1:
+                instead = "view_as_real(x)" if a.is_complex() else "x.float()"
+                raise TypeError(f"{self.__name__}: argument {name!r} is {a.dtype}, of which loops have no numbers; give {instead}")
             if array.flags.c_contiguous:
                 return array
             if name in self.written:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -23,7 +23,10 @@ class NumbaKernel:
     def __init__(self, kernel: Any, mutates_args: str | Iterable[str]) -> None:
         self.kernel = kernel
         self.__name__, self.__doc__ = kernel.__name__, kernel.__doc__
-        self.names = _parameters(kernel)
+        self.py_func = getattr(kernel, "py_func", None) or inspect.unwrap(kernel)
+        # A ufunc of numpy does not tell how numba's function calls them.
+        of_numpy = isinstance(kernel, np.ufunc)
+        self.names = tuple(f"x{k + 1}" for k in range(kernel.nin)) if of_numpy else tuple(inspect.signature(self.py_func).parameters)
         self.by_elements = _is_ufunc(kernel)
         # A kernel of a device is started by kernel[grid, block](...), and numba copies all arrays of the host back.
         self.on_device = ".cuda." in type(kernel).__module__
@@ -100,17 +103,12 @@ class NumbaKernel:
 
 
 def _is_numba(kernel: Any) -> bool:
-    """Whether numba has made `kernel`; told by its class, so that numba is not imported for it."""
-    return type(kernel).__module__.partition(".")[0] == "numba" and callable(kernel)
+    """Whether numba has made `kernel`, which is told by its class without an import of numba; for all threads it makes ufuncs of numpy."""
+    return isinstance(kernel, np.ufunc) or type(kernel).__module__.partition(".")[0] == "numba" and callable(kernel)
 
 
 def _is_ufunc(kernel: Any) -> bool:
     return isinstance(getattr(kernel, "nin", None), int)
-
-
-def _parameters(kernel: Any) -> tuple[str, ...]:
-    """Names of the parameters of what numba has compiled."""
-    return tuple(inspect.signature(getattr(kernel, "py_func", None) or kernel).parameters)
 
 
 def wrap_numba(kernel: Any, /, *, mutates_args: str | Iterable[str] = ()) -> Any:
@@ -129,7 +127,7 @@ def wrap_numba(kernel: Any, /, *, mutates_args: str | Iterable[str] = ()) -> Any
     Raises: TypeError for what numba has not compiled, and in calls for dtypes that numba lacks; ValueError for names that are no
         parameters; in calls RuntimeError for tensors that require grad, and NotImplementedError for tensors without memory.
     """
-    if not _is_numba(kernel):
+    if not _is_numba(kernel) or not hasattr(kernel, "__name__"):
         raise TypeError(f"wrap_numba: a function that numba has compiled, such as by numba.njit, is wanted; got {kernel!r}")
     return NumbaKernel(kernel, mutates_args)
 
@@ -151,7 +149,8 @@ def numba_op(
 
     Args:
         name: ``namespace::name``.
-        fn: the function, with annotations; a decorator where it is left out. One of `numba.vectorize` needs no annotations.
+        fn: the function, with annotations; a decorator where it is left out. Parameters of one of `numba.vectorize` are tensors but for
+            those annotated as numbers: float, int or bool.
         mutates_args: names of the arguments that it writes.
         schema: in place of annotations.
         tags: what is known of the operator.
@@ -171,7 +170,7 @@ def numba_op(
             )
         text = schema
         if text is None and kernel.by_elements:
-            text = f"({', '.join(f'Tensor {n}' for n in kernel.names)}) -> Tensor"
+            text = f"({', '.join(f'{_elementwise_type(kernel, n)} {n}' for n in kernel.names)}) -> Tensor"
         typed = getattr(function, "py_func", function)
 
         @functools.wraps(typed)
@@ -186,6 +185,12 @@ def numba_op(
         return made
 
     return make if fn is None else make(fn)
+
+
+def _elementwise_type(kernel: NumbaKernel, name: str) -> str:
+    """The type of a parameter of a function of `numba.vectorize` in its schema: a number's where it is annotated as one."""
+    said = None if isinstance(kernel.kernel, np.ufunc) else get_type_hints(kernel.py_func).get(name)
+    return said.__name__ if said in (float, int, bool) else "Tensor"
 
 
 def _batched(op: CustomOpDef, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, int]:

@@ -281,12 +281,18 @@ def early_return(chunk, x):
 
 
 @kernel
+def two_indices(chunk, x):
+    x[0, chunk] = 1.0
+
+
+@kernel
 def unknown_name(chunk, x):
     x[0] = undefined  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  # what the test is about
 
 
 @pytest.mark.parametrize(("broken", "words"), [(keeps_its_kind, "a is float32 and cannot hold int64"),
-                                               (early_return, "return stands at the end"),
+                                               (early_return, "return stands at the end of a function; .* under an `if`"),
+                                               (two_indices, r"one index, as in x\[row \* width \+ column\], and 2 are given"),
                                                (unknown_name, "undefined is not defined")])
 def test_what_is_not_in_the_language_is_refused_with_file_and_line(broken, words):
     with pytest.raises(TypeError, match=rf"test_language\.py:\d+, in kernel code {broken.name}: .*{words}"):

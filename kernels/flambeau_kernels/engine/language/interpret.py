@@ -55,7 +55,7 @@ class Pointer:
     def __setitem__(self, i: Any, value: Any) -> None:
         kind = self.wide or self.array.dtype
         if isinstance(value, np.floating) and (kind.kind != "f" or value.dtype.itemsize > kind.itemsize):
-            raise TypeError(f"an element of {self.name!r} is {kind} and cannot hold {value.dtype}; convert it first")
+            raise TypeError(f"an element of {self.name!r} is {kind} and cannot hold {value.dtype}; write {kind}(...)")
         self.array[self._place(i)] = value
 
 

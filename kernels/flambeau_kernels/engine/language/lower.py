@@ -253,7 +253,7 @@ class Lowering(Words):
         code.label(after)
 
     def do_Return(self, s: ast.Return) -> None:
-        self.refuse("return stands at the end of a function")
+        self.refuse("return stands at the end of a function; what it would leave out goes under an `if`")
 
     def do_Break(self, s: ast.Break) -> None:
         self.jump(1)

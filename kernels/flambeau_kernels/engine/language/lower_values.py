@@ -57,7 +57,8 @@ class Values:
             return self.constant(value, kind)
         if isinstance(value, Symbol) and value.kind == kind:
             return value
-        return self.refuse(f"{name} is {kind.name} and cannot hold {say(value)}; convert it first")
+        convert = "" if not isinstance(value, Symbol) else "; compare it" if kind == BOOL else f"; write {kind.name}(...)"
+        return self.refuse(f"{name} is {kind.name} and cannot hold {say(value)}{convert}")
 
     def get(self, variable: Variable) -> Any:
         value = self.code.instruction(variable.kind, f"load {variable.kind.llvm}, ptr {variable.slot}")
@@ -72,6 +73,8 @@ class Values:
             return self.constant(value, I64)
         if isinstance(value, Symbol) and value.kind.family in "iub":
             return value.to(I64)
+        if isinstance(value, tuple):
+            self.refuse(f"memory has one index, as in x[row * width + column], and {len(value)} are given")
         return self.refuse(f"an index is an integer, got {say(value)}")
 
     def load(self, pointer: Any, index: Any) -> Symbol:
