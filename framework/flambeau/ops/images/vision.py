@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,80 @@ from .._spec.plans import Plan, moves
 from ..layers.conv import as_ints
 
 # -- rearrangement -------------------------------------------------------------------------------------------
+
+
+class Rearrangement(NamedTuple):
+    """How elements come to other places: dimensions are put in order, split, put in order, copied, joined, and put in order again."""
+
+    before: tuple[int, ...]                           # no dimensions: as they are
+    split: tuple[int, ...]
+    order: tuple[int, ...]
+    joined: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def of_tensor(self, input: Tensor) -> Tensor:
+        split = (input.permute(self.before) if self.before else input).reshape(self.split)
+        joined = split.permute(self.order).clone(memory_format=contiguous_format).reshape(self.joined)
+        return joined.permute(self.after) if self.after else joined
+
+    def planned(self, a: np.ndarray) -> Plan | None:
+        """The plan for arrays like `a`, whose dimensions can be split without a copy."""
+        from flambeau_kernels.cpu.shapes import permuted
+
+        split = (a.transpose(self.before) if self.before else a).reshape(self.split)
+        if not np.may_share_memory(split, a):
+            return None
+        copy, joined, after, dtype = permuted.planned(split.transpose(self.order)), self.joined, self.after, a.dtype
+
+        def run(a: np.ndarray) -> np.ndarray:
+            out = np.empty(joined, dtype)
+            copy(a, out)
+            return out.transpose(after) if after else out
+
+        return Plan(run)
+
+
+def _planned(op: Any, rearrangement: Any, input: Any, *args: Any) -> Plan | None:
+    """Few elements are moved one by one, others by the loops that `rearrangement` of the arguments comes to."""
+    from flambeau_kernels.cpu.shapes import permuted
+
+    a = input._array
+    few = moves(op, input, *args) if a.flags.c_contiguous else None
+    if few is not None or not permuted.takes(a):
+        return few
+    op.run(input, *args)                              # which has the checks
+    return rearrangement(input, *args).planned(a)
+
+
+def _pixels_shuffled(input: Tensor, r: int) -> Rearrangement:
+    *lead, c, h, w = input.shape
+    b = len(lead)
+    if is_ordered_last(input._array) and b == 1:
+        joined = (*lead, h * r, w * r, c // (r * r))
+        return Rearrangement((0, 2, 3, 1), (*lead, h, w, c // (r * r), r, r), (0, 1, 4, 2, 5, 3), joined, (0, 3, 1, 2))
+    order = (*range(b), b, b + 3, b + 1, b + 4, b + 2)
+    return Rearrangement((), (*lead, c // (r * r), r, r, h, w), order, (*lead, c // (r * r), h * r, w * r), ())
+
+
+def _pixels_unshuffled(input: Tensor, r: int) -> Rearrangement:
+    *lead, c, h, w = input.shape
+    b = len(lead)
+    if is_ordered_last(input._array) and b == 1:
+        joined = (*lead, h // r, w // r, c * r * r)
+        return Rearrangement((0, 2, 3, 1), (*lead, h // r, r, w // r, r, c), (0, 1, 3, 5, 2, 4), joined, (0, 3, 1, 2))
+    order = (*range(b), b, b + 2, b + 4, b + 1, b + 3)
+    return Rearrangement((), (*lead, c, h // r, r, w // r, r), order, (*lead, c * r * r, h // r, w // r), ())
+
+
+def _channels_shuffled(input: Tensor, groups: int) -> Rearrangement:
+    n, c, *space = input.shape
+    ndim = input.ndim
+    if is_ordered_last(input._array):
+        order = (*range(ndim - 1), ndim, ndim - 1)
+        split = (n, *space, groups, c // groups)
+        return Rearrangement((0, *range(2, ndim), 1), split, order, (n, *space, c), (0, ndim - 1, *range(1, ndim - 1)))
+    order = (0, 2, 1, *range(3, ndim + 1))
+    return Rearrangement((), (n, groups, c // groups, *space), order, tuple(input.shape), ())
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",), samples="x(1, 8, 2, 3), 2")
@@ -42,23 +116,13 @@ def pixel_shuffle(input, upscale_factor: int):
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     if r * r >= 1 << 63:
         raise ValueError(f"pixel_shuffle: upscale factor is too large, (upscale_factor)^2 overflowed: upscale_factor={r}")
-    *lead, c, h, w = input.shape
+    c = input.shape[-3]
     if c % (r * r):
         raise RuntimeError(
             f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
             f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
         )
-    if is_ordered_last(input._array) and input.ndim == 4:
-        split = input.permute(0, 2, 3, 1).reshape(lead[0], h, w, c // (r * r), r, r)
-        last = split.permute(0, 1, 4, 2, 5, 3).clone(memory_format=contiguous_format)
-        return last.reshape(lead[0], h * r, w * r, c // (r * r)).permute(0, 3, 1, 2)
-    split = input.reshape(*lead, c // (r * r), r, r, h, w)
-    b = len(lead)
-    return (
-        split.permute(*range(b), b, b + 3, b + 1, b + 4, b + 2)
-        .clone(memory_format=contiguous_format)
-        .reshape(*lead, c // (r * r), h * r, w * r)
-    )
+    return _pixels_shuffled(input, r).of_tensor(input)
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",), samples="x(1, 2, 4, 6), 2")
@@ -72,7 +136,7 @@ def pixel_unshuffle(input, downscale_factor: int):
         )
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
-    *lead, c, h, w = input.shape
+    h, w = input.shape[-2:]
     if h % r or w % r:
         raise RuntimeError(
             f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but {h} x {w} "
@@ -80,17 +144,7 @@ def pixel_unshuffle(input, downscale_factor: int):
         )
     if input.numel() == 0:
         return input.clone()
-    if is_ordered_last(input._array) and input.ndim == 4:
-        split = input.permute(0, 2, 3, 1).reshape(lead[0], h // r, r, w // r, r, c)
-        last = split.permute(0, 1, 3, 5, 2, 4).clone(memory_format=contiguous_format)
-        return last.reshape(lead[0], h // r, w // r, c * r * r).permute(0, 3, 1, 2)
-    split = input.reshape(*lead, c, h // r, r, w // r, r)
-    b = len(lead)
-    return (
-        split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3)
-        .clone(memory_format=contiguous_format)
-        .reshape(*lead, c * r * r, h // r, w // r)
-    )
+    return _pixels_unshuffled(input, r).of_tensor(input)
 
 
 @composite(
@@ -119,24 +173,18 @@ def channel_shuffle(input, groups: int):
         raise RuntimeError(
             f"Number of groups to divide channels in must be positive. Value of groups: {groups}"
         )
-    n, c = input.shape[:2]
+    c = input.shape[1]
     if c % groups:
         raise RuntimeError(
             f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
         )
     if input.numel() == 0:
         return input.clone()
-    if is_ordered_last(input._array):
-        space, ndim = input.shape[2:], input.ndim
-        split = input.permute(0, *range(2, ndim), 1).reshape(n, *space, groups, c // groups)
-        last = split.transpose(-1, -2).clone(memory_format=contiguous_format).reshape(n, *space, c)
-        return last.permute(0, ndim - 1, *range(1, ndim - 1))
-    split = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
-    return split.clone(memory_format=contiguous_format).reshape(input.shape)
+    return _channels_shuffled(input, groups).of_tensor(input)
 
 
-for _op in (pixel_shuffle, pixel_unshuffle, channel_shuffle):
-    _op.plan(functools.partial(moves, _op), by="shape")
+for _op, _how in ((pixel_shuffle, _pixels_shuffled), (pixel_unshuffle, _pixels_unshuffled), (channel_shuffle, _channels_shuffled)):
+    _op.plan(functools.partial(_planned, _op, _how), by="strides")
 
 
 # -- windows as columns --------------------------------------------------------------------------------------

@@ -160,8 +160,11 @@ take_plane.in_pieces(lambda asked: batches_of(asked["n"], 2, 1))
 @take_plane.kernel
 def _take_plane(x, at, n):
     from flambeau_kernels.cpu.pool import take_plane as kernel
+    from flambeau_kernels.cpu.pool import unpool as kernels
 
     planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
+    if kernels.takes(x, at, n, size):
+        return kernels.take(x, at, n)
     return kernel(x.reshape(planes, size), at.reshape(planes, prod(at.shape[at.ndim - n :]))).reshape(
         at.shape
     )

@@ -40,8 +40,11 @@ unpool.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 2, 1))
 @unpool.kernel
 def _unpool(x, at, sizes):
     from flambeau_kernels.cpu.pool import put_plane as kernel
+    from flambeau_kernels.cpu.pool import unpool as kernels
 
     n = len(sizes)
+    if kernels.takes(x, at, n, prod(sizes)):
+        return kernels.put(x, at, sizes)
     planes, count = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
     made = kernel(x.reshape(planes, count), at.reshape(planes, count), prod(sizes), False)
     return made.reshape(*x.shape[: x.ndim - n], *sizes)
@@ -111,11 +114,27 @@ def _unpooled(op: str, n: int, input: Any, indices: Any, kernel_size: Any, strid
 
 
 def _plan(op: str, n: int, input: Any, indices: Any, *settings: Any) -> Plan | None:
-    """Rows in host memory with elements: numpy's own check of places is the only one."""
+    """Elements in host memory, whose places are checked where they are used."""
+    from flambeau_kernels.cpu.pool import unpool as kernels
+
     sizes, shape = _unpooled(op, n, input, indices, *settings), input._array.shape
     count, size, made_shape = prod(shape[-n:]), prod(sizes), (*shape[:-n], *sizes)
     planes = prod(shape[:-n])
     if not planes * count or not size:
+        return None
+    arguments = lambda _, x, at: (x, at, sizes)  # noqa: E731
+    in_rows = input._array.flags.c_contiguous and indices._array.flags.c_contiguous
+    if not (in_rows or n == 2 and kernels.are_last(input._array, indices._array, n)):
+        return None                                   # the order of memory of the result is another
+    if kernels.takes(input._array, indices._array, n, size):
+        put = kernels.planned(input._array, indices._array, sizes)
+
+        def run_checked(x: Any, at: Any) -> Any:
+            made, are_inside = (None, False) if _state.DETERMINISTIC else put(x, at)
+            return made if are_inside else None
+
+        return Plan(run_checked, unpool, arguments)
+    if not in_rows:
         return None
     plane = np.arange(planes)[:, None]
 
@@ -129,7 +148,7 @@ def _plan(op: str, n: int, input: Any, indices: Any, *settings: Any) -> Plan | N
             return None
         return made.reshape(made_shape)
 
-    return Plan(run, unpool, lambda _, x, at: (x, at, sizes))
+    return Plan(run, unpool, arguments)
 
 
 def _unpooled_size(op: str, n: int, output_size: Any, least: Ints, stride: Ints) -> Ints:
@@ -170,7 +189,7 @@ def max_unpool1d(
 
 
 max_unpool1d.in_pieces(batches_of(1, 2, 1))
-max_unpool1d.plan(partial(_plan, "max_unpool1d", 1), by="shape", tensors=("input", "indices"))
+max_unpool1d.plan(partial(_plan, "max_unpool1d", 1), by="strides", tensors=("input", "indices"))
 
 
 @composite(
@@ -189,7 +208,7 @@ def max_unpool2d(
 
 
 max_unpool2d.in_pieces(batches_of(2, 2, 1))
-max_unpool2d.plan(partial(_plan, "max_unpool2d", 2), by="shape", tensors=("input", "indices"))
+max_unpool2d.plan(partial(_plan, "max_unpool2d", 2), by="strides", tensors=("input", "indices"))
 
 
 @composite(
@@ -208,4 +227,4 @@ def max_unpool3d(
 
 
 max_unpool3d.in_pieces(batches_of(3, 2, 1))
-max_unpool3d.plan(partial(_plan, "max_unpool3d", 3), by="shape", tensors=("input", "indices"))
+max_unpool3d.plan(partial(_plan, "max_unpool3d", 3), by="strides", tensors=("input", "indices"))

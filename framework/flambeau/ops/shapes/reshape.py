@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
+from flambeau_kernels.cpu.shapes.move import reshaped
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, as_meta, ndarray, restrided
@@ -145,7 +146,7 @@ def _view_vjp(grad, self_shape):
 
 @view_shape.vjp_on_arrays
 def _view_vjp_on_arrays(grad, self_shape):
-    return (grad.reshape(self_shape),)
+    return (reshaped(grad, self_shape),)
 
 
 def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
@@ -257,7 +258,7 @@ def _reshaped(input, shape):
         shape = tuple(shape)
         if -1 in shape and not a.size or min(shape, default=0) < -1:
             return None
-        made = a.reshape(shape)
+        made = reshaped(a, shape)
     except (AttributeError, TypeError, ValueError):  # no tensor, no sizes, or such as do not fit
         return None
     base = made.base

@@ -488,7 +488,7 @@ def take_plane(x: Any, at: Any) -> Any:
     """Elements `at` of each plane, 0 for those outside: ``(planes, size), (planes, n) -> (planes, n)``."""
     inside = (at >= 0) & (at < x.shape[1])
     if inside.all():
-        return np.take_along_axis(x, at, 1)
+        return np.ascontiguousarray(np.take_along_axis(x, at, 1))
     return np.where(inside, np.take_along_axis(x, np.where(inside, at, 0), 1), x.dtype.type(0))
 
 

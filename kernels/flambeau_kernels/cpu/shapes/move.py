@@ -15,7 +15,7 @@ from ...formula import Formula
 from ...takeover import FORMULA, Waiting, of_elements
 from ..tier import compiles
 
-__all__ = ["contiguous", "in_rows", "into", "like"]
+__all__ = ["contiguous", "in_rows", "into", "like", "reshaped"]
 
 MOST = 1 << 17                                        # elements that are moved without a plan
 # Elements of a first copy, and of one in the same order; fewer never load the compiler.
@@ -52,6 +52,12 @@ def into(out: np.ndarray, a: np.ndarray) -> bool:
 def in_rows(a: np.ndarray) -> np.ndarray:
     """A copy of `a` in C order."""
     if not a.flags.c_contiguous:
+        if a.size >= FROM and compiles():
+            from . import permuted
+
+            made = permuted.copied(a)
+            if made is not None:
+                return made
         made = np.empty(a.shape, a.dtype)
         if into(made, a):
             return made
@@ -63,6 +69,16 @@ def contiguous(a: np.ndarray) -> np.ndarray:
     if a.flags.c_contiguous:
         return a
     return in_rows(a) if a.size >= FROM else np.ascontiguousarray(a)
+
+
+def reshaped(a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`a` with another shape: a view where its strides allow it, else a copy."""
+    if a.flags.c_contiguous or a.size < FROM:
+        return a.reshape(shape)
+    try:
+        return a.reshape(shape, copy=False)
+    except ValueError:                                # only a copy can have it, or the shape does not fit
+        return in_rows(a).reshape(shape)
 
 
 def like(a: np.ndarray) -> np.ndarray:
