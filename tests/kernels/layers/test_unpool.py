@@ -28,8 +28,8 @@ def test_values_go_to_their_places_and_gradients_come_from_there(shape, formats,
     x, at = fb.tensor(rng.normal(size=shape)).to(dtype), fb.tensor(wanted)
     x, at = (t.to(memory_format=fb.channels_last) if last else t for t, last in zip((x, at), formats, strict=True))
     expected = put(x.double().numpy(), wanted, height * width).reshape(*shape[:2], height, width)
-    grad = fb.tensor(rng.normal(size=expected.shape)).to(dtype)
-    for grad in (grad, grad.to(memory_format=fb.channels_last)):
+    plain_grad = fb.tensor(rng.normal(size=expected.shape)).to(dtype)
+    for grad in (plain_grad, plain_grad.to(memory_format=fb.channels_last)):
         leaf = x.detach().requires_grad_()
 
         plain, recorded = F.max_unpool2d(x, at, 2), F.max_unpool2d(leaf, at, 2)
