@@ -103,6 +103,19 @@ def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float) -
     return _scaled(made, weight, bias, tuple(shape)).to(wrap(a).dtype)._array, moments
 
 
+def normalize_trailing_and_moments(a: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    out, moments = normalize_trailing(a, shape, weight, bias, eps)
+    return _with_moments(a, out, moments, (*a.shape[: a.ndim - len(shape)], *(1,) * len(shape)))
+
+
+def _with_moments(a: Any, out: Any, moments: Any, shape: tuple[int, ...]) -> Any:
+    """``(out, mean, inverse)``, the last two of that `shape`, nan where `a` is empty and has no `moments`; and the moments."""
+    if moments is None:
+        none = _wide(a).new_full(shape, math.nan)
+        return (out, none._array, none.clone()._array), None
+    return (out, *(found.reshape(shape).copy() for found in (moments.mean, moments.inverse))), moments
+
+
 def scale_trailing(a: Any, shape: Any, weight: Any, eps: Any) -> Any:
     x = _wide(a)
     dims = tuple(range(a.ndim - len(shape), a.ndim))
@@ -135,6 +148,10 @@ def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float) ->
     n = a.shape[0]
     made, moments = _standardized(_wide(a).reshape(n, groups, prod(a.shape[1:]) // groups), (2,), eps, (n, groups))
     return _scaled(made.reshape(a.shape), weight, bias, _channels(a)).to(wrap(a).dtype)._array, moments
+
+
+def normalize_groups_and_moments(a: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
+    return _with_moments(a, *normalize_groups(a, groups, weight, bias, eps), (a.shape[0], groups))
 
 
 def normalize_images_tracked(a: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:

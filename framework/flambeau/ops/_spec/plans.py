@@ -46,17 +46,19 @@ class Plan:
     that is asked for reads.
     """
 
-    __slots__ = ("run", "records", "arguments", "taped", "writes")
+    __slots__ = ("run", "records", "arguments", "taped", "writes", "of_first")
 
     def __init__(
         self,
         run: Callable[..., Any],  # of the arrays: the array of the result, several of them, or None for the fallback
         records: Any = None,  # the primitive that such a call comes to, for its history; None: calls with one are left to the fallback
         arguments: Callable[..., tuple[Any, ...]] | None = None,  # of the residual and the Tensors: those of `records`, in order
-        taped: Callable[..., Any] | None = None,  # of the arrays, for one result with history: it and its residual; else `run` and None
+        taped: Callable[..., Any] | None = None,  # of the arrays, for results with history: what `run` gives, and the residual; else None
         writes: tuple[str, ...] = (),  # the parameters whose memory `run` and `taped` have written, where they are given
+        of_first: bool = False,  # whether of several results the first alone has the history, `records` being a primitive of one
     ) -> None:
         self.run, self.records, self.arguments, self.taped, self.writes = run, records, arguments, taped, writes
+        self.of_first = of_first
 
     @property
     def saves(self) -> tuple[str, ...]:
@@ -415,7 +417,6 @@ def _looked_up(op: Any, planned: Planned) -> Any:
     """`answer` by plans that ``rule(*args) -> Plan or None`` finds, and the text finds again by shapes, dtypes and plain arguments."""
     plans: dict[Any, Plan | None] = op.plans
     rule, tensors, optional = planned.rule, planned.every, planned.optional
-    places = {name: at for at, name in enumerate(op.params)}
     kernels.plans_kept_elsewhere.append(plans.clear)
 
     def learn(key: Any, *args: Any) -> Plan | None:
@@ -452,24 +453,25 @@ def _looked_up(op: Any, planned: Planned) -> Any:
         "    else:",
         f"        _o = _plan.run({arrays})",
         "        _records = None",
-        "    if _o.__class__ is not ndarray:",
-        "        return None if _o is None else tuple(map(_wrap, _o))",
+        "    if _o is None:",
+        "        return None",
         "    if _plan.writes:",
-        f"        bump_given(_plan.writes, ({''.join(f'{name}, ' for name in op.params)}))",
+        *(line for name in tensors for line in (
+            f"        if {name!r} in _plan.writes{f' and {name} is not None' if name in optional else ''}:", f"            bump({name})",
+        )),
+        "    if _o.__class__ is not ndarray:",
+        "        outs = (*map(hot_calls.over, _o),)",
+        "        if _records is not None:",
+        "            _history = _records.history if _plan.of_first else _records.histories",
+        f"            _history(outs[0] if _plan.of_first else outs, _kept, *_plan.arguments({', '.join(('_kept', *tensors))}))",
+        "        return outs",
         *indented(_made("_o")),
         "    if _records is not None:",
         f"        _records.history(made, _kept, *_plan.arguments({', '.join(('_kept', *tensors))}))",
         "    return made",
     ]
-    def bump_given(writes: tuple[str, ...], args: tuple[Any, ...]) -> None:
-        for name in writes:
-            tensor = args[places[name]]
-            if tensor is not None:
-                bump(tensor)
-
     return written(
-        op, "answer", lines, plans=plans, learn=learn, typed=_typed, _wrap=wrap, REFUSED=REFUSED, check_refused=check_refused,
-        bump_given=bump_given,
+        op, "answer", lines, plans=plans, learn=learn, typed=_typed, _wrap=wrap, REFUSED=REFUSED, check_refused=check_refused, bump=bump,
     )  # fmt: skip
 
 
@@ -478,11 +480,14 @@ def _key(op: Any, name: str, planned: Planned) -> str:
     if name in planned.every:
         text = f"a_{name}.shape, a_{name}.dtype{f', a_{name}.strides' if planned.by == 'strides' else ''}"
         return f"None if a_{name} is None else ({text})" if name in planned.optional else text
-    default = op.defaults.get(name, 0)
-    kind = type(default)
-    if default is None:
+    if name in op.defaults:
+        kind = type(op.defaults[name]).__name__
+    else:
+        kind = op.declared_types.get(name)
+        kind = kind if kind in ("bool", "float") else "int"
+    if kind == "NoneType":
         return f"{name} if {name} is None or {name}.__class__ is int else typed({name})"
-    return f"{name} if {name}.__class__ is {kind.__name__} else typed({name})"
+    return f"{name} if {name}.__class__ is {kind} else typed({name})"
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None), dtype))

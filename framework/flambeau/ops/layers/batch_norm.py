@@ -18,13 +18,13 @@ from .._spec.memory import in_memory_order
 from .._spec.plans import Plan
 from .norm import (
     _cast,
-    _kind_of_statistics,
     _like,
     _standardize_vjp,
     _wide,
     check_floating,
     depends_on,
     dtype_of_moments,
+    dtype_of_statistics,
     shown_moment,
 )
 
@@ -421,34 +421,17 @@ def _check_batch(input: Tensor, training: bool, eps: float) -> None:
 
 @batch_norm.plan(by="shape", tensors=("input", "running_mean", "running_var", "weight", "bias"), optional=("running_mean", "running_var"))
 def _planned_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    from flambeau_kernels.cpu.norm import Moments, planned_channels, planned_given
-
     _check_batch(input, training, eps)
     _check_momentum("batch_norm", momentum)
     if input.ndim < 2:                                # an empty vector comes out as it is
         return None
-    a = input._array
-    wa, ba = (None if p is None else p._array for p in (weight, bias))
     if not training:
-        _check_by_running(input, running_mean, running_var, weight, bias, eps)
-        run = planned_given(a, running_mean._array, running_var._array, wa, ba, eps)
+        run = _run_by_running(input, running_mean, running_var, weight, bias, eps)
         return run and Plan(run, normalize_by_running, lambda _, *tensors: (*tensors, eps))
-    _check_channels(input, weight, bias, eps)
-    _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
-    run = planned_channels(a, None, wa, ba, eps)
-    if run is None or any(r is not None and r.dtype is not input.dtype for r in (running_mean, running_var)):
+    normalized = _run_by_batch(input, running_mean, running_var, weight, bias, momentum, eps)
+    if normalized is None:
         return None
-    count = a.size // a.shape[1]
-    unbias, momentum = a.dtype.type(count / (count - 1)), a.dtype.type(momentum)
-
-    @quietly
-    def normalized(a: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Any:
-        made = run(a, weight, bias)
-        if mean is not None:
-            _move(mean, made[1].reshape(-1), momentum)
-        if variance is not None:
-            _move(variance, (made[2] * unbias).reshape(-1), momentum)
-        return made
+    from flambeau_kernels.cpu.norm import Moments
 
     def taped(*arrays: Any) -> Any:
         out, mean, variance, inverse = normalized(*arrays)
@@ -460,11 +443,42 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
     return Plan(lambda *arrays: normalized(*arrays)[0], normalize_channels, arguments, taped, ("running_mean", "running_var"))
 
 
-def _move(running: Any, found: Any, momentum: Any) -> None:
-    """Move running statistics towards those found."""
-    step = found - running
-    step *= momentum
-    running += step
+def _run_by_running(input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """``run(x, mean, variance, weight, bias)``: normalized by running statistics; or None."""
+    from flambeau_kernels.cpu.norm import planned_given
+
+    _check_by_running(input, running_mean, running_var, weight, bias, eps)
+    w, b = (None if p is None else p._array for p in (weight, bias))
+    return planned_given(input._array, running_mean._array, running_var._array, w, b, eps)
+
+
+def _run_by_batch(input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, momentum: float, eps: float) -> Any:
+    """``run(x, running mean, running variance, weight, bias)``: normalized by the moments of the batch, and these; it moves running
+    statistics. Or None."""
+    from flambeau_kernels.cpu.norm import planned_channels, planned_moves
+
+    _check_channels(input, weight, bias, eps)
+    _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+    a = input._array
+    w, b = (None if p is None else p._array for p in (weight, bias))
+    run = planned_channels(a, None, w, b, eps)
+    if run is None or any(r is not None and r.dtype is not input.dtype for r in (running_mean, running_var)):
+        return None
+    count = a.size // a.shape[1]
+    if count < 2:                                     # of which no variance can be estimated
+        return None
+    given = (running_mean is not None, running_var is not None)
+    if not any(given):
+        return lambda a, mean, variance, weight, bias: run(a, weight, bias)
+    move = planned_moves(a.shape[1], a.dtype, float(momentum), count, *given)
+
+    @quietly
+    def normalized(a: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Any:
+        made = run(a, weight, bias)
+        move(mean, variance, made[1], made[2])
+        return made
+
+    return normalized
 
 
 @composite(
@@ -499,13 +513,57 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training: 
 
     Outside training the two are empty. Arguments as for `nn.functional.batch_norm`.
     """
-    kind = _kind_of_statistics(input, running_mean if weight is None else weight)
+    kind = dtype_of_statistics(input, running_mean if weight is None else weight)
     if not training or input.ndim < 2:
         out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         return out, *(input.new_empty(0, dtype=kind) for _ in range(2))
     _check_momentum("batch_norm", momentum)
     out, mean, inverse = _tracking(input, running_mean, running_var, weight, bias, momentum, eps)
     return out, mean.to(kind), inverse.to(kind)
+
+
+@native_batch_norm.plan(
+    by="shape", tensors=("input", "running_mean", "running_var", "weight", "bias"),
+    optional=("weight", "bias", "running_mean", "running_var"),
+)
+def _planned_native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    from flambeau_kernels.cpu.norm import Moments
+
+    _check_momentum("batch_norm", momentum)
+    if input.ndim < 2:
+        return None
+    if not training:
+        given = _run_by_running(input, running_mean, running_var, weight, bias, eps)
+        return given and _plan_by_running(given, input.dtype.numpy, eps)
+    normalized = _run_by_batch(input, running_mean, running_var, weight, bias, momentum, eps)
+    if normalized is None:
+        return None
+    kind = input.dtype.numpy
+
+    def result(*arrays: Any) -> Any:
+        out, mean, _, inverse = normalized(*arrays)
+        if mean.dtype is not kind:
+            mean, inverse = mean.astype(kind, copy=False), inverse.astype(kind, copy=False)
+        return out, mean[0], inverse[0]
+
+    def taped(*arrays: Any) -> Any:
+        out, mean, variance, inverse = normalized(*arrays)
+        # Copies: the rule of the gradient reads the moments.
+        return (out, mean[0].astype(kind), inverse[0].astype(kind)), Moments(mean, variance, inverse, arrays[1:3])
+
+    def arguments(kept: Any, input: Tensor, mean: Any, var: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+        return input, weight, bias, eps
+
+    return Plan(result, normalize_channels, arguments, taped, ("running_mean", "running_var"), of_first=True)
+
+
+def _plan_by_running(run: Any, kind: np.dtype, eps: float) -> Plan:
+    """The plan of a normalization `run` by running statistics, which shows no others."""
+
+    def result(*arrays: Any) -> Any:
+        return run(*arrays), np.empty(0, kind), np.empty(0, kind)
+
+    return Plan(result, normalize_by_running, lambda _, *tensors: (*tensors, eps), of_first=True)
 
 
 # Operators of PyTorch's graphs, which write to nothing.

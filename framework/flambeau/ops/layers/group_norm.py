@@ -22,15 +22,16 @@ from .batch_norm import (
     update_each_running,
 )
 from .norm import (
-    _kind_of_statistics,
     _like,
     _standardize_vjp,
-    _statistics,
     _wide,
     check_floating,
     depends_on,
     dtype_of_moments,
+    dtype_of_statistics,
+    plan_with_moments,
     shown_moment,
+    with_moments,
 )
 
 
@@ -351,7 +352,60 @@ def group_norm__(input, num_groups: int, weight=None, bias=None, eps=1e-5, cudnn
     return normalize_groups(input, num_groups, weight, bias, eps)
 
 
-@composite(surface=FUNCTION | OUT, samples="x(2, 4, 3), x(4), x(4), 2, 4, 3, 2, 1e-5", costly=True)
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"), keeps=True, check=_check_groups, autocast=(None, "float32"),
+    memory=(CHANNELS, ROWS, ROWS), ordering=("input",),
+    samples="x(2, 4, 3), 2, x(4), x(4); x(2, 6, 2, 2), 3", public_name="native_group_norm", cuda="rows.normalize_groups_and_moments",
+)
+def normalize_groups_and_moments(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """``(out, mean, inverse)``: `normalize_groups`, and the mean and 1 / deviation of each group, each ``(N, num_groups)``."""
+
+
+normalize_groups_and_moments.shown_as(
+    "NativeGroupNormBackward0", hides="bias_dtype", input="input", group="num_groups",
+    N=lambda saved: saved["input"].shape[0], C=lambda saved: saved["input"].shape[1], HxW=lambda saved: prod(saved["input"].shape[2:]),
+    result1=shown_moment("mean"), result2=shown_moment("inverse"),
+)  # fmt: skip
+
+
+@normalize_groups_and_moments.kernel
+def _normalize_groups_and_moments(x, groups, weight, bias, eps):
+    return with_moments(_normalize_groups(x, groups, weight, bias, eps), (x.shape[0], groups))
+
+
+@normalize_groups_and_moments.shape
+def _normalize_groups_and_moments_shape(input, num_groups, weight, bias, eps):
+    moments = (input.shape[0], num_groups), dtype_of_moments(input)
+    return [(input.shape, input.dtype), moments, moments]
+
+
+@normalize_groups_and_moments.vjp
+def _normalize_groups_and_moments_vjp(grad, input, num_groups, weight, bias_dtype, eps):
+    to_out, to_mean, to_inverse = grad
+    through_out, to_weight, to_bias = _normalize_groups_vjp(to_out, input, num_groups, weight, bias_dtype, eps)
+
+    def to_input():
+        n, c = input.shape[:2]
+        x = _wide(input).reshape(n, num_groups, c // num_groups * prod(input.shape[2:]))
+        centred = x - x.mean(2, True)
+        inverse = ((centred * centred).mean(2, True) + eps).rsqrt()
+        # The variance is a mean of squares, so that inverse ** 3 * centred / count is the slope of 1 / deviation.
+        slopes = to_mean.unsqueeze(2) - to_inverse.unsqueeze(2) * inverse * inverse * inverse * centred
+        found = (slopes / x.shape[2]).reshape(input.shape).to(input.dtype)
+        return found + (through_out if isinstance(through_out, Tensor) else through_out())
+
+    return to_input, to_weight, to_bias
+
+
+@normalize_groups_and_moments.vjp_on_arrays(of_all=True)
+def _normalize_groups_and_moments_vjp_on_arrays(grad, input, num_groups, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias):
+    to_out, to_mean, to_inverse = grad
+    if to_out is None or to_mean is not None or to_inverse is not None:
+        return None
+    return _normalize_groups_vjp_on_arrays(to_out, input, num_groups, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias)
+
+
+@composite(surface=FUNCTION | OUT, one_operator=True, samples="x(2, 4, 3), x(4), x(4), 2, 4, 3, 2, 1e-5", costly=True)
 def native_group_norm(input, weight, bias, N: int, C: int, HxW: int, group: int, eps: float):  # PyTorch's names
     """``(out, mean, rstd)``: `group_norm`, and the mean and 1 / deviation of each group, each ``(N, group)``.
 
@@ -359,8 +413,28 @@ def native_group_norm(input, weight, bias, N: int, C: int, HxW: int, group: int,
         weight, bias, eps: as for `nn.functional.group_norm`.
         N, C, HxW: images, channels, and elements of a channel: those of `input`.
         group: number of groups.
+    Raises: RuntimeError for sizes of another number of elements than `input` has.
     """
-    out = normalize_groups(input, group, weight, bias, eps)
-    mean, inverse = _statistics(input.reshape(N, group, C // group * HxW), [2], False, eps)
-    kind = _kind_of_statistics(input, weight)
-    return out, mean.to(kind), inverse.to(kind)
+    if N * C * HxW != input.numel():
+        raise RuntimeError(f"native_group_norm: expected N * C * HxW elements, {N * C * HxW}, but input has shape {tuple(input.shape)}")
+    images = input if tuple(input.shape[:2]) == (N, C) else input.reshape(N, C, HxW)
+    out, mean, inverse = normalize_groups_and_moments(images, group, weight, bias, eps)
+    kind = dtype_of_statistics(input, weight)
+    return out if images is input else out.reshape(input.shape), mean.to(kind), inverse.to(kind)
+
+
+@native_group_norm.plan(by="shape", tensors=("input", "weight", "bias"), optional=("weight", "bias"))
+def _planned_native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+    from flambeau_kernels.cpu.norm import planned_channels
+
+    if (*input.shape[:2], prod(input.shape[2:])) != (N, C, HxW):
+        return None
+    _check_groups(input, group, weight, bias, eps)
+    w, b = (None if p is None else p._array for p in (weight, bias))
+    run = planned_channels(input._array, group, w, b, eps)
+    if run is None:
+        return None
+    return plan_with_moments(
+        run, (input.shape[0], group), input.dtype.numpy,
+        normalize_groups_and_moments, lambda kept, input, weight, bias: (input, group, weight, bias, eps), of_first=False,
+    )  # fmt: skip

@@ -143,8 +143,7 @@ normalize_trailing.shown_as(
 
 def _of_each_row(saved: Any) -> tuple[int, ...]:
     """The shape of what there is one of for each row: the normalized dimensions have size 1."""
-    shape, count = saved["input"].shape, len(saved["normalized_shape"])
-    return (*shape[: len(shape) - count], *(1,) * count)
+    return _with_ones(saved["input"].shape, saved["normalized_shape"])
 
 
 @normalize_trailing.in_pieces
@@ -292,17 +291,24 @@ def layer_norm(input, normalized_shape: Sequence[int], weight=None, bias=None, e
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
-def _plan_of_rows(
-    input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, weight: Any, bias: Any, records: Any, arguments: Any
-) -> Plan | None:
-    """The plan of normalizing over the last dimensions, which are `shape`."""
-    from flambeau_kernels.cpu.norm import Moments, planned_rows
+def _run_of_rows(input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, weight: Any, bias: Any) -> Any:
+    """``run(x, weight, bias)``: the result of normalizing over the last dimensions, which are `shape`, and its moments; or None."""
+    from flambeau_kernels.cpu.norm import planned_rows
 
     a, d = input._array, prod(shape)
     parameters = (weight, bias)
     if any(p is not None and p.dtype is not input.dtype for p in parameters) or not a.size:
         return None
-    run = planned_rows(a.size // d, d, a.dtype, a.shape, float(eps), centred, *(p is not None for p in parameters))
+    return planned_rows(a.size // d, d, a.dtype, a.shape, float(eps), centred, *(p is not None for p in parameters))
+
+
+def _plan_of_rows(
+    input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, weight: Any, bias: Any, records: Any, arguments: Any
+) -> Plan | None:
+    """The plan of normalizing over the last dimensions, which are `shape`."""
+    from flambeau_kernels.cpu.norm import Moments
+
+    run = _run_of_rows(input, shape, eps, centred, weight, bias)
     if run is None:
         return None
 
@@ -333,29 +339,88 @@ def layer_norm__(input, normalized_shape: Sequence[int], weight=None, bias=None,
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
-def _statistics(input: Tensor, dims: list[int], keepdim: bool, eps: float) -> tuple[Tensor, Tensor]:
-    """Mean and 1 / deviation over `dims`, differentiable."""
-    x = _wide(input)
-    mean = x.mean(dims, True)
-    inverse = (((x - mean) ** 2).mean(dims, True) + eps).rsqrt()
-    return (mean, inverse) if keepdim else (mean.squeeze(dims), inverse.squeeze(dims))
-
-
-def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
+def dtype_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
     """float32 where half inputs have float32 parameters, else the dtype of the input."""
     return input.dtype if weight is None else weight.dtype
 
 
-@composite(surface=FUNCTION | OUT, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5", costly=True)
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"), keeps=True, check=_check_layer, autocast=(None, "float32"),
+    samples="of native_layer_norm", public_name="native_layer_norm", cuda="rows.normalize_trailing_and_moments",
+)
+def normalize_trailing_and_moments(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """``(out, mean, inverse)``: `normalize_trailing`, and the mean and 1 / deviation of each slice, its dimensions kept as size 1."""
+
+
+normalize_trailing_and_moments.recorded_as(normalize_trailing, lambda *args: args)
+normalize_trailing_and_moments.in_pieces(lambda asked: [])
+
+
+def with_moments(normalized: tuple[Any, Any], shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """``(out, mean, inverse)``, the last two of that `shape`, and the moments, of what was normalized: its result and its moments."""
+    out, moments = normalized
+    # Copies: the rule of the gradient reads the moments.
+    return (out, *(found.reshape(shape).copy() for found in (moments.mean, moments.inverse))), moments
+
+
+@normalize_trailing_and_moments.kernel
+def _normalize_trailing_and_moments(x, shape, weight, bias, eps):
+    return with_moments(_normalize_trailing(x, shape, weight, bias, eps), _with_ones(x.shape, shape))
+
+
+def _with_ones(shape: Any, normalized_shape: Any) -> tuple[int, ...]:
+    """`shape` with 1 for each of the dimensions that are normalized over."""
+    count = len(normalized_shape)
+    return (*shape[: len(shape) - count], *(1,) * count)
+
+
+@normalize_trailing_and_moments.shape
+def _normalize_trailing_and_moments_shape(input, normalized_shape, weight, bias, eps):
+    moments = _with_ones(input.shape, normalized_shape), dtype_of_moments(input)
+    return [(input.shape, input.dtype), moments, moments]
+
+
+@composite(
+    surface=FUNCTION | OUT, one_operator=True, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5", costly=True,
+)
 def native_layer_norm(input, normalized_shape: Sequence[int], weight, bias, eps: float):
     """``(out, mean, rstd)``: `layer_norm`, and the mean and 1 / deviation of each slice, its dimensions kept as size 1.
 
     Arguments as for `nn.functional.layer_norm`.
     """
-    out = normalize_trailing(input, normalized_shape, weight, bias, eps)
-    mean, inverse = _statistics(input, _dims_of(input, normalized_shape), True, eps)
-    kind = _kind_of_statistics(input, weight)
-    return out, mean.detach().to(kind), inverse.detach().to(kind)
+    out, mean, inverse = normalize_trailing_and_moments(input, normalized_shape, weight, bias, eps)
+    kind = dtype_of_statistics(input, weight)
+    return out, mean.to(kind), inverse.to(kind)
+
+
+@native_layer_norm.plan(by="shape", tensors=("input", "weight", "bias"), optional=("weight", "bias"))
+def _planned_native_layer_norm(input, normalized_shape, weight, bias, eps):
+    _, shape, weight, bias, eps = _check_layer(input, normalized_shape, weight, bias, eps)
+    run = _run_of_rows(input, shape, eps, True, weight, bias)
+    if run is None:
+        return None
+    return plan_with_moments(
+        run, _with_ones(input.shape, shape), input.dtype.numpy,
+        normalize_trailing, lambda kept, input, weight, bias: (input, shape, weight, bias, eps), of_first=True,
+    )  # fmt: skip
+
+
+def plan_with_moments(run: Any, shape: tuple[int, ...], kind: np.dtype, records: Any, arguments: Any, of_first: bool) -> Plan:
+    """The plan of a normalization `run` that shows the mean and 1 / deviation that it finds, in that `shape` and dtype."""
+    from flambeau_kernels.cpu.norm import Moments
+
+    def result(*arrays: Any) -> Any:
+        out, mean, _, inverse = run(*arrays)
+        if mean.dtype is not kind:
+            mean, inverse = mean.astype(kind, copy=False), inverse.astype(kind, copy=False)
+        return out, mean.reshape(shape), inverse.reshape(shape)
+
+    def taped(*arrays: Any) -> Any:
+        out, mean, variance, inverse = run(*arrays)
+        # Copies: the rule of the gradient reads the moments.
+        return (out, mean.reshape(shape).astype(kind), inverse.reshape(shape).astype(kind)), Moments(mean, variance, inverse)
+
+    return Plan(result, records, arguments, taped, of_first=of_first)
 
 
 def _check_rms(input, normalized_shape, weight, eps):

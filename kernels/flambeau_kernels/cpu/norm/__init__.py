@@ -23,7 +23,7 @@ from ..tier import compiles
 
 __all__ = [
     "Moments", "channel_backward", "channel_normalize", "channel_normalize_given", "channels_tracked", "images_tracked",
-    "planned_channels", "planned_given", "planned_rows", "row_backward", "row_normalize",
+    "planned_channels", "planned_given", "planned_moves", "planned_rows", "row_backward", "row_normalize",
 ]  # fmt: skip
 
 # Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled
@@ -383,9 +383,6 @@ def planned_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: fl
     return planes.planned((*x.shape[:2], prod(x.shape[2:])), x.dtype, x.shape, kinds, groups, eps)
 
 
-MOST_GIVEN = 4096  # elements that are scaled and shifted by numpy
-
-
 def planned_given(x: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Any:
     """``run(x, mean, variance, weight, bias)``: ``(N, C, *)`` normalized by given statistics ``(C,)``, for contiguous arrays like
     these; or None."""
@@ -395,13 +392,22 @@ def planned_given(x: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps:
         from . import planes
 
         return planes.planned_columns_given(x, weight is not None, bias is not None, eps)
-    if not 0 < x.size < MOST_GIVEN:
+    if not x.size or _channels_innermost(x) and (x.ndim > 2 or _compiled(x)):
         return None
-    if _channels_innermost(x) and (x.ndim > 2 or _compiled(x)):
-        return None
+    if _compiled(x):
+        from . import planes
+
+        return planes.planned_given((*x.shape[:2], prod(x.shape[2:])), x.dtype, x.shape, weight is not None, bias is not None, eps)
     from . import as_numpy
 
     return lambda x, mean, variance, weight, bias: as_numpy.by_given(x, mean, variance, weight, bias, eps)
+
+
+def planned_moves(channels: int, kind: np.dtype, momentum: float, count: int, mean: bool, variance: bool) -> Any:
+    """``run(running mean, running variance, mean, variance)``; see `as_numpy.planned_moves`."""
+    from . import as_numpy
+
+    return as_numpy.planned_moves(channels, kind, momentum, count, mean, variance)
 
 
 def channel_normalize_given(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:

@@ -15,9 +15,9 @@ from flambeau_kernels.engines import kept
 from flambeau_kernels.quiet import quietly
 from flambeau_kernels.vocabulary import sqrt
 
-from ..taking_over import numpy_until_kernel
+from ..taking_over import late, numpy_until_kernel
 
-__all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned", "planned_backward", "planned_channels"]
+__all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned", "planned_backward", "planned_channels", "planned_moves"]
 
 LANES = 8
 MOST = 128  # elements
@@ -118,6 +118,52 @@ def by_given(x: np.ndarray, mean: np.ndarray, variance: np.ndarray, weight: Any,
     if bias is not None:
         out += bias
     return out
+
+
+@kernel
+def move_running_as_numpy(chunk, mean, variance, found_mean, found_variance, channels, step, unbias, *, MEAN, VARIANCE):
+    KIND = widened(found_mean)
+    for i in range(channels):
+        if MEAN:
+            mean[i] = mean[i] + (found_mean[i] - mean[i]) * KIND(step)
+        if VARIANCE:
+            variance[i] = variance[i] + (found_variance[i] * KIND(unbias) - variance[i]) * KIND(step)
+
+
+def planned_moves(channels: int, kind: np.dtype, momentum: float, count: int, mean: bool, variance: bool) -> Any:
+    """``run(running mean, running variance, mean, variance)`` moves running statistics towards those found of `count` numbers each.
+
+    Args:
+        mean, variance: whether these are there to be moved.
+    """
+    step, unbias = kind.type(momentum), kind.type(count / (count - 1))
+
+    def around(form: Any) -> Any:
+        def by_kernel(running_mean: Any, running_var: Any, mean: Any, variance: Any) -> bool:
+            form(
+                1, False, mean if running_mean is None else running_mean, mean if running_var is None else running_var, mean, variance,
+                channels, step, unbias,
+            )  # fmt: skip
+            return True
+
+        return by_kernel
+
+    moved = late(move_running_as_numpy, (*(kind,) * 4, int, float, float), {"MEAN": mean, "VARIANCE": variance}, around)
+
+    def run(running_mean: Any, running_var: Any, mean: Any, variance: Any) -> None:
+        if moved(running_mean, running_var, mean, variance) is None:
+            if running_mean is not None:
+                _move(running_mean, mean.reshape(-1), step)
+            if running_var is not None:
+                _move(running_var, (variance * unbias).reshape(-1), step)
+
+    return run
+
+
+def _move(running: Any, found: Any, momentum: Any) -> None:
+    difference = found - running
+    difference *= momentum
+    running += difference
 
 
 def _scale_channels(out: np.ndarray, weight: Any, bias: Any) -> None:

@@ -40,7 +40,7 @@ from ..shapes.move import contiguous
 
 __all__ = [
     "backward", "column_moments", "column_sums", "normalize", "normalize_columns", "normalize_columns_grad", "planned", "planned_columns",
-    "planned_columns_given",
+    "planned_columns_given", "planned_given",
 ]  # fmt: skip
 
 # Elements of a chunk: about 20 microseconds.
@@ -81,6 +81,24 @@ def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units
                 store(to, i, fma(load(a, i, N) - middle, scale, shift))
             if tail < width:
                 store(to, tail, fma(load(a, tail, N, width - tail) - middle, scale, shift), width - tail)
+
+
+@kernel(in_vectors=True)
+def normalize_planes_given(chunk, x, mean, variance, weight, bias, out, planes, per, channels, width, eps, *, WEIGHT, BIAS):
+    KIND = widened(mean)
+    N = lanes(KIND)
+    tail = width // N * N
+    for plane in range(chunk * per, min(planes, chunk * per + per)):
+        channel = plane % channels
+        factor = KIND(1) / sqrt(variance[channel] + KIND(eps))
+        scale = broadcast(factor * weight[channel] if WEIGHT else factor, N)
+        shift = broadcast(bias[channel] if BIAS else KIND(-0.0), N)
+        middle = broadcast(mean[channel], N)
+        a, to = x + plane * width, out + plane * width
+        for i in rolled(range(0, tail, N)):
+            store(to, i, (load(a, i, N) - middle) * scale + shift)
+        if tail < width:
+            store(to, tail, (load(a, tail, N, width - tail) - middle) * scale + shift, width - tail)
 
 
 @kernel(in_vectors=True)
@@ -361,6 +379,24 @@ def planned(
         weight, bias = mean if weight is None else weight, mean if bias is None else bias
         form(chunks, False, x, weight, bias, out, mean, variance, inverse, *numbers)
         return out, mean, variance, inverse
+
+    return run
+
+
+def planned_given(images: tuple[int, ...], kind: np.dtype, shape: tuple[int, ...], weighted: bool, biased: bool, eps: float) -> Any:
+    """``run(x, mean, variance, weight, bias)``: contiguous arrays of one dtype, normalized by given statistics of channels.
+
+    Args:
+        images: the shape ``(N, C, L)`` that the elements of the contiguous `x` have.
+    """
+    planes, per = images[0] * images[1], max(1, CHUNK // images[2])
+    chunks, numbers = -(-planes // per), (planes, per, images[1], images[2], float(eps))
+    form = normalize_planes_given.form((*(kind,) * 6, *(int,) * 4, float), {"WEIGHT": weighted, "BIAS": biased})
+
+    def run(x: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Any:
+        out = np.empty(shape, kind)
+        form(chunks, False, x, mean, variance, mean if weight is None else weight, mean if bias is None else bias, out, *numbers)
+        return out
 
     return run
 
