@@ -456,14 +456,6 @@ def _bounds(name: str, x: np.ndarray, low: float, high: float, given: bool) -> t
     return (low - 1, high + 1) if low == high and name == "torch.histc" else (low, high)
 
 
-def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The bin of each element, -1 outside all; bins hold their left edge, the last one both."""
-    at = kernel.bisect(edges, x, True) - 1
-    at[x == edges[-1]] = len(edges) - 2
-    at[~((x >= edges[0]) & (x <= edges[-1]))] = -1
-    return at
-
-
 def _check_bins(name: str, bins: Any, dim: int = 0, itemsize: int = 8) -> None:
     if bins >= 1 << 63:
         raise ValueError(f"{name}(): Overflow when unpacking long long: bins is 2**63 or more, got {bins} for dimension {dim}")
@@ -502,23 +494,20 @@ def _histc_pieces(asked):
     return [] if asked["min"] == asked["max"] else [asked.way({0: d}, "sum") for d in range(asked.operands[0].ndim)]
 
 
-_BINS = Along("bins", dims=ALL, takes_array=True)
-
-
 @histc.plan(dtypes="fd")
 def _planned_bins(a, bins, min, max):
     if bins.__class__ is not int or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
         return None
     if not (0 < bins <= _MOST_KEPT and -math.inf < min <= max < math.inf) or _state.default_device() is not None:
         return None
+    if 0 < a.size <= counting.MOST_AT_ONCE and a.flags.c_contiguous:
+        found = counting.histogram_at_once[a.dtype](a, bins, float(min), float(max))
+        if found is not None:
+            return found[0]
     low, high = (float(a.min()), float(a.max())) if min == max and a.size else (float(min), float(max))
     if not -math.inf < low < high < math.inf:         # or of a nan
         return None
-    edges = _known_edges(low, high, bins, a.dtype)
-    found = _BINS(a, None, False, edges)
-    if found is not None:
-        return np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype)
-    return kernel.count_bins(a, edges).astype(a.dtype) if min == max else None
+    return kernel.count_bins(a, _known_edges(low, high, bins, a.dtype)).astype(a.dtype)
 
 
 _PLAIN = (int, float)
@@ -582,22 +571,21 @@ def _check_histogram(input: Tensor, edges: Any, weight: Any) -> None:
             )
 
 
-def _counted(points: np.ndarray, edges: list[np.ndarray], weight: Any, density: bool) -> np.ndarray:
-    """The histogram of `points`, one a row, over the grid of `edges`."""
+def _counted(points: np.ndarray, edges: list[np.ndarray], weight: Any, density: bool, equal: bool) -> np.ndarray:
+    """The histogram of `points`, one a row, over the grid of `edges`; `equal` says that all bins of a dimension are alike."""
     shape = [len(e) - 1 for e in edges]
-    flat = np.zeros(points.shape[0], np.int64)
-    inside = np.ones(points.shape[0], np.bool_)
-    for d, e in enumerate(edges):
-        at = _bin_of(points[:, d], e)
-        inside &= at >= 0
-        flat = flat * shape[d] + at
-    count = int(np.prod(shape))
     if weight is None:
-        made = np.bincount(flat[inside], minlength=count).astype(points.dtype)
+        made = kernel.count_in_grid(points, edges, equal).astype(points.dtype)
     else:
-        made = np.zeros(count, points.dtype)
+        flat = np.zeros(points.shape[0], np.int64)
+        inside = np.ones(points.shape[0], np.bool_)
+        for d, e in enumerate(edges):
+            at = kernel.bin_of(points[:, d], e, equal)
+            inside &= at >= 0
+            flat = flat * shape[d] + at
+        made = np.zeros(math.prod(shape), points.dtype)
         scatter.add_at(made, flat[inside], weight.reshape(-1)[inside])
-    made = made.reshape(shape)
+        made = made.reshape(shape)
     if density:
         made = made / made.sum()
         for d, e in enumerate(edges):
@@ -625,8 +613,9 @@ def _edges_of_bins(points, d, bins, low, high):
 
 
 @primitive(surface=0, tensors=("points", "edges", "weight"), samples="of histogram", public_name="histogram")
-def counted_in_grid(points, edges, weight=None, density=False):
-    """How many of `points`, one a row, or how much of their `weight`, lie in each cell of the grid of `edges`; see `histogramdd`."""
+def counted_in_grid(points, edges, weight=None, density=False, equal=False):
+    """How many of `points`, one a row, or how much of their `weight`, lie in each cell of the grid of `edges`, which may be those of
+    `equal` bins; see `histogramdd`."""
 
 
 counted_in_grid.in_pieces(lambda asked: [])
@@ -635,7 +624,7 @@ counted_in_grid.kernel(_counted)
 
 
 @counted_in_grid.shape
-def _counted_in_grid_shape(points, edges, weight, density):
+def _counted_in_grid_shape(points, edges, weight, density, equal):
     return tuple(e.shape[0] - 1 for e in edges), points.dtype
 
 
@@ -655,7 +644,8 @@ def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: 
         else:
             low, high = (None, None) if span is None else (float(span[2 * d]), float(span[2 * d + 1]))
             edges.append(edges_of_bins.function(points, d, b, low, high))
-    return counted_in_grid.function(points, edges, None if weight is None else weight.detach(), density), edges
+    equal = not any(isinstance(b, Tensor) for b in bins)
+    return counted_in_grid.function(points, edges, None if weight is None else weight.detach(), density, equal), edges
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(20), 5; x(20), 4, range=(-1.0, 1.0), weight=k(20), density=True")
@@ -680,6 +670,40 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     return Histogram((hist, edges[0]))
 
 
+@histogram.plan(dtypes="fd", rows=True, returns=Histogram)
+def _planned_histogram(a, bins, range, weight, density):
+    if weight is not None or not a.size:
+        return None
+    if bins.__class__ is Tensor:
+        edges = _given_edges(bins, a)
+        return None if edges is None or range is not None else (_counted(a.reshape(-1, 1), [edges], None, density, False), edges)
+    if not density and a.size <= counting.MOST_AT_ONCE and bins.__class__ is int and 0 < bins <= _MOST_KEPT:
+        low, high = (0.0, 0.0) if range is None else map(float, range)
+        found = counting.histogram_at_once[a.dtype](a, bins, low, high) if range is None or low < high else None
+        if found is not None:
+            return found
+    edges = _equal_edges(a.reshape(-1, 1), (bins,), range)
+    return None if edges is None else (_counted(a.reshape(-1, 1), edges, None, density, True), *edges)
+
+
+def _given_edges(edges: Tensor, a: np.ndarray) -> Any:
+    """A copy of an edge vector without a history, of the dtype of `a`; or None."""
+    given = edges._array
+    usual = given.__class__ is np.ndarray and given.ndim == 1 and given.size > 1 and given.dtype is a.dtype and edges._node is None
+    return given.copy() if usual else None
+
+
+def _equal_edges(points: np.ndarray, bins: Any, span: Any) -> Any:
+    """The edges of so many equal `bins` for each coordinate of `points`, between their extremes or those of `span`; or None."""
+    if _state.default_device() is not None or span is not None and len(span) != 2 * len(bins):
+        return None
+    if any(b.__class__ is not int or not 0 < b <= _MOST_KEPT for b in bins):
+        return None
+    return [
+        _edges_of_bins(points, d, b, *((None, None) if span is None else map(float, span[2 * d : 2 * d + 2]))) for d, b in enumerate(bins)
+    ]
+
+
 @composite(surface=FUNCTION, samples="x(9, 2), (3, 2)")
 def histogramdd(input, bins, range: Sequence[float] | None = None, weight=None, density=False):
     """``(hist, bin_edges)`` of points, the last dimension of `input`; edges are a tuple with one vector each.
@@ -701,3 +725,13 @@ def histogramdd(input, bins, range: Sequence[float] | None = None, weight=None, 
     for x in (hist, *(e for b, e in zip(each, edges, strict=True) if not isinstance(b, Tensor))):
         without_derivative("histogramdd", x, input, weight, *each)
     return HistogramOfPoints((hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True))))
+
+
+@histogramdd.plan(dtypes="fd", rows=True, returns=lambda outs: HistogramOfPoints((outs[0], outs[1:])))
+def _planned_histogramdd(a, bins, range, weight, density):
+    if weight is not None or a.ndim < 2 or not a.size:
+        return None
+    each = (bins,) * a.shape[-1] if bins.__class__ is int else tuple(bins)
+    points = a.reshape(-1, a.shape[-1])
+    edges = _equal_edges(points, each, range) if len(each) == a.shape[-1] else None
+    return None if edges is None else (_counted(points, edges, None, density, True), *edges)

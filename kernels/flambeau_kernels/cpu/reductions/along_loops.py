@@ -500,31 +500,6 @@ def members(chunk, x, out, second, outer, n, inner, other, count, *, INVERT):
 
 
 @kernel
-def bins(chunk, x, out, second, outer, n, inner, other, count):
-    """The bin of each element between the ascending edges `other`, which hold their left edge, the last one both; else `count` - 1."""
-    last = count - 1
-    for i in range(outer * n * inner):
-        value = x[i]
-        low, high = 0, count
-        while low < high:
-            middle = (low + high) >> 1
-            if other[middle] > value:
-                high = middle
-            else:
-                low = middle + 1
-        at = low - 1
-        if value == other[last]:
-            at = last - 1
-        if low == 0 or value > other[last] or value != value:
-            at = last
-        out[i] = at
-
-
-def _bins(dtype: np.dtype) -> Task | None:
-    return Task(bins, {}, ((_INT64, SAME),)) if dtype.name in _FLOATS else None
-
-
-@kernel
 def quantiles(chunk, x, out, second, outer, n, inner, other, count, *, KEY, SKIP):
     """What stands at the share ``other[0]`` of each line in order, or of its numbers if `SKIP`, between neighbours in proportion."""
     kind = widened(x)
@@ -720,5 +695,5 @@ TASKS: dict[str, Any] = {
     "fold": _fold, "spread": _spread, "extremes": _extremes, "bounds": _bounds, "trace": _trace, "ordered": _ordered,
     "ranked": _ranked, "running": _running, "running_extremes": _running_extremes, "running_logs": _running_logs,
     "places_in_sorted": _beside(places_in_sorted, "RIGHT", "int64"), "members": _beside(members, "INVERT", "bool"),
-    "bins": _bins, "quantiles": _quantiles, "differences": _differences, "shares": _shares, "log_sums": _log_sums,
+    "quantiles": _quantiles, "differences": _differences, "shares": _shares, "log_sums": _log_sums,
 }  # fmt: skip

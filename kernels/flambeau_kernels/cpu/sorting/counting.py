@@ -5,19 +5,23 @@ Counts are taken in `PARTS` parts of the elements, each with counters of its own
 
 from __future__ import annotations
 
+import itertools
+import math
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, local, repeated, widened
+from flambeau_kernels.engine.language import float64, independent, int64, kernel, local, repeated, widened
 from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import where
 
 from ..indexing.index import shared_out
+from ..shapes.move import contiguous
 from ..taking_over import late
 from .keys import raw
 
-__all__ = ["bisect", "counts_at_once", "first_of_runs", "histogram", "ranks_of", "tally"]
+__all__ = ["bisect", "counts_at_once", "first_of_runs", "histogram", "histogram_at_once", "in_grid", "ranks_of", "tally"]
 
 PARTS = 4
 SHARED = 1 << 14                                     # elements
@@ -171,6 +175,124 @@ def histogram_part(chunk: Any, a: Any, edges: Any, counts: Any, n: Any, each: An
             if at < bins - 1 and x >= edges[at + 1]:
                 at += 1
             mine[at] = mine[at] + 1
+
+
+MOST_AT_ONCE = 1 << 14                                         # elements of `histogram_at_once`
+
+
+def _around_histogram(form: Any) -> Any:
+    def run(a: np.ndarray, bins: int, low: float, high: float) -> Any:
+        edges, hist = np.empty(bins + 1, a.dtype), np.empty(bins, a.dtype)
+        counts, ends = np.empty(bins, np.int64), np.empty(2)
+        form(1, False, a, edges, hist, counts, ends, a.size, bins, low, high)
+        return (hist, edges) if ends[0] < ends[1] else None
+
+    return run
+
+
+@kernel
+def count_all_bins(chunk: Any, a: Any, edges: Any, hist: Any, counts: Any, ends: Any, n: Any, bins: Any, low: Any, high: Any) -> Any:
+    """`ends` come out equal where a range is none that floating numbers can be divided by, and nothing is counted."""
+    kind = widened(edges)
+    first, last = kind(low), kind(high)
+    unlike = 0                                       # nan, which are not equal to themselves
+    if low == high:
+        first, last = a[0], a[0]
+        for i in range(n):
+            first = where(a[i] < first, a[i], first)
+            last = where(a[i] > last, a[i], last)
+            unlike += int64(a[i] != a[i])
+    ends[0] = 0.0
+    ends[1] = 0.0
+    factor = kind(bins) / (last - first)
+    if first < last and factor > kind(0) and factor < kind(inf) and unlike == 0:
+        ends[1] = 1.0
+        # Evenly spaced from the nearer end, as `linspace` does: the step is rounded to the dtype, and so is each edge, once.
+        step = float64((last - first) / kind(bins))
+        for b in range(bins + 1):
+            near = float64(first) + step * float64(b)
+            far = float64(last) - step * float64(bins - b)
+            edges[b] = kind(where(b < (bins + 1) // 2, near, far))
+        for b in range(bins):
+            counts[b] = 0
+        for i in range(n):
+            x = a[i]
+            if x >= edges[0] and x <= edges[bins]:
+                at = min(int64((x - edges[0]) * factor), bins - 1)
+                if x < edges[at]:
+                    at -= 1
+                if at < bins - 1 and x >= edges[at + 1]:
+                    at += 1
+                counts[at] = counts[at] + 1
+        for b in range(bins):
+            hist[b] = kind(counts[b])
+
+
+# By dtype, ``run(a, bins, low, high)``: how many elements of `a`, in C order and not empty, are in each of so many equal bins between
+# `low` and `high`, or their extremes where these are equal, in the dtype of `a`, and the edges; None of ranges that are not usual, and
+# until calls have shown that loading the kernel repays.
+histogram_at_once = {
+    dtype: late(count_all_bins, (dtype, dtype, dtype, _INT, np.dtype(np.float64), int, int, float, float), {}, _around_histogram)
+    for dtype in map(np.dtype, "fd")
+}
+
+
+def in_grid(points: np.ndarray, edges: list[np.ndarray], equal: tuple[bool, ...]) -> np.ndarray:
+    """How many of the `points` ``(n, D)`` (C order) lie in each cell of the grid of `edges`, the last dimension's side by side.
+
+    Args:
+        edges: of each dimension, ascending, of the dtype of `points`; at least two.
+        equal: whether they are those of equal bins, of a range that floating numbers can be divided by.
+    """
+    sizes = [len(e) - 1 for e in edges]
+    starts = np.array([0, *itertools.accumulate(map(len, edges))])
+    scales = np.array([n / float(e[-1] - e[0]) if same else 0.0 for n, e, same in zip(sizes, edges, equal, strict=True)])
+    cells = math.prod(sizes)
+    # Counters of a part are to be few beside its points, which are to repay another thread.
+    parts = max(1, min(PARTS, len(points) // (4 * cells), points.size // SHARED))
+    counts = np.empty((parts, cells), np.int64)
+    each = -(-len(points) // parts)
+    joined = np.concatenate(edges) if len(edges) > 1 else contiguous(edges[0])
+    _counting(points.dtype)(parts, False, points, joined, starts, scales, counts, len(points), each, len(edges), cells)
+    return counts.sum(0) if parts > 1 else counts[0]
+
+
+@kept()
+def _counting(dtype: np.dtype) -> Any:
+    return grid_part.form((dtype, dtype, np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.int64), *[int] * 4), {})
+
+
+@kernel
+def grid_part(chunk: Any, points: Any, edges: Any, starts: Any, scales: Any, counts: Any, n: Any, each: Any, dims: Any, cells: Any) -> Any:
+    mine, kind = counts + chunk * cells, widened(edges)
+    for c in range(cells):
+        mine[c] = 0
+    for i in range(chunk * each, min(n, chunk * each + each)):
+        cell, inside = 0, 1
+        for d in range(dims):
+            x, e, bins = points[i * dims + d], edges + starts[d], starts[d + 1] - starts[d] - 1
+            scale = scales[d]
+            if x >= e[0] and x <= e[bins]:
+                at = 0
+                if scale > 0.0:
+                    # Estimated by division, then put right by the edges.
+                    at = min(int64((x - e[0]) * kind(scale)), bins - 1)
+                    if x < e[at]:
+                        at -= 1
+                    if at < bins - 1 and x >= e[at + 1]:
+                        at += 1
+                else:
+                    # The last edge before the last that is not above x: selecting beats branching.
+                    left = bins
+                    while left > 1:
+                        half = left // 2
+                        at += where(e[at + half] <= x, half, 0)
+                        left -= half
+                cell = cell * bins + at
+            else:
+                inside = 0
+        if inside == 1:
+            mine[cell] = mine[cell] + 1
 
 
 def bisect(rows: np.ndarray, values: np.ndarray, right: bool, made: np.ndarray) -> None:

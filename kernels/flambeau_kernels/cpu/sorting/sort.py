@@ -249,6 +249,39 @@ def count_bins(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.bincount(places_in_bins(widen(a).reshape(-1), edges.__getitem__, bins), minlength=bins)
 
 
+def count_in_grid(points: np.ndarray, edges: list[np.ndarray], equal: bool = False) -> np.ndarray:
+    """How many of the `points` ``(n, D)`` lie in each cell of the grid of `edges`, of which there are `equal` bins in each dimension.
+
+    Bins hold their left edge, the last one both; nan and what lies outside are not counted. Returns: int64, a dimension for each of points.
+    """
+    shape = [len(e) - 1 for e in edges]
+    if points.size >= COMPILED_FROM and compiles() and min(shape) > 0:
+        from .counting import in_grid
+
+        divisible = (*(equal and bool(_has_width(e[0], e[-1], n)) for e, n in zip(edges, shape, strict=True)),)
+        return in_grid(contiguous(points), edges, divisible).reshape(shape)
+    flat = np.zeros(points.shape[0], np.int64)
+    inside = np.ones(points.shape[0], np.bool_)
+    for d, e in enumerate(edges):
+        at = bin_of(points[:, d], e, equal)
+        inside &= at >= 0
+        flat = flat * shape[d] + at
+    return np.bincount(flat[inside], minlength=math.prod(shape)).reshape(shape)
+
+
+def bin_of(x: np.ndarray, edges: np.ndarray, equal: bool = False) -> np.ndarray:
+    """The bin of each element, -1 outside all; bins hold their left edge, the last one both. Those of `equal` bins are estimated."""
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    if equal:
+        at = np.full(x.shape, -1)
+        at[inside] = places_in_bins(x, edges.__getitem__, len(edges) - 1)
+        return at
+    at = bisect(edges, x, True) - 1
+    at[x == edges[-1]] = len(edges) - 2
+    at[~inside] = -1
+    return at
+
+
 def places_in_bins(x: np.ndarray, edges: Callable[[np.ndarray], np.ndarray], bins: int) -> np.ndarray:
     """The bins of those elements of the vector `x` that lie in one of the equal `bins`; ``edges(i)`` are the edges numbered `i`."""
     first, last = edges(np.array([0, bins]))
