@@ -262,13 +262,21 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
     return pairs
 
 
-@pad.plan(by="shape")
+@pad.plan(by="strides")
 def _planned_pad(input, pad, mode, value):
-    from flambeau_kernels.cpu.shapes.order import is_last
-    from flambeau_kernels.cpu.shapes.pad import planned_constant, planned_mode
+    from flambeau_kernels.cpu.shapes.pad import planned_constant, planned_images, planned_mode
 
     pairs = _checked_pairs(input, pad, mode, value)
-    if is_last(input._array) or value.__class__ is int and not -1 << 63 <= value < 1 << 63:
+    a = input._array
+    if value.__class__ is int and not -1 << 63 <= value < 1 << 63:
+        return None
+    if _are_images(a, pairs) and mode != "circular":
+        fill = 0 if value is None else value
+        run = planned_images(a, pairs, mode, fill)
+        if mode == "constant":
+            return run and Plan(run, pad_constant, lambda _, x: (x, pairs, fill))
+        return run and Plan(run, pad_mode, lambda _, x: (x, pairs, mode))
+    if not a.flags.c_contiguous:
         return None
     if mode == "constant":
         value = 0 if value is None else value

@@ -9,8 +9,11 @@ import numpy as np
 from ..conv import is_half
 from ..tier import compiles
 from .move import contiguous
+from .order import is_last
 
-__all__ = ["fold_pad", "pad_constant", "pad_images", "pad_indices", "pad_mode", "planned_constant"]
+__all__ = [
+    "fold_pad", "pad_constant", "pad_images", "pad_indices", "pad_mode", "planned_constant", "planned_images", "planned_mode",
+]  # fmt: skip
 
 MOST_FRAMED = 1 << 11                                 # elements, from which numpy's two copies take longer than one loop
 Pairs = tuple[tuple[int, int], ...]
@@ -18,8 +21,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     """`x` with ``(before, after)`` elements of `value` around its last axes; negative amounts cut."""
-    if isinstance(value, int) and abs(value) >= 1 << 63 and x.dtype.kind not in "iub":
-        value = float(value)                          # which halves do not take from such an integer
+    value = as_fill(x, value)
     if x.size and compiles():
         from . import pad_rows
 
@@ -41,6 +43,9 @@ def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
 
 def pad_images(x: Any, pairs: Pairs, mode: str, value: Any = 0) -> Any:
     """`pad_constant` or `pad_mode` of ``(N, C, *)`` whose channels lie last in memory (`order.is_last`), as those of the result do."""
+    run = planned_images(x, pairs, mode, value)
+    if run is not None:
+        return run(x)
     images = x.transpose(0, *range(2, x.ndim), 1)
     if mode == "constant":                            # along a row elements are neighbours with those of all channels
         channels, (before, after) = x.shape[1], pairs[-1]
@@ -50,6 +55,20 @@ def pad_images(x: Any, pairs: Pairs, mode: str, value: Any = 0) -> Any:
     else:
         made = pad_mode(images, (*pairs, (0, 0)), mode)
     return made.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+def planned_images(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
+    """``run(x)``, as `pad_images`, for arrays of the shape, strides and dtype of `x`; None for few elements."""
+    if not compiles():
+        return None
+    from . import pad_rows
+
+    return pad_rows.planned_channels(x, pairs, mode, as_fill(x, value)) if pad_rows.takes(x, x.ndim - 2) else None
+
+
+def as_fill(x: Any, value: Any) -> Any:
+    """`value` as numpy converts it to the dtype of `x`: of integers beyond 64 bits, which halves do not take, the float."""
+    return float(value) if isinstance(value, int) and abs(value) >= 1 << 63 and x.dtype.kind not in "iub" else value
 
 
 def _padded(shape: tuple[int, ...], pairs: Pairs) -> tuple[int, ...]:
@@ -141,6 +160,11 @@ def pad_mode(x: Any, pairs: Pairs, mode: str) -> Any:
 def fold_pad(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
     """The transpose of `pad_mode`: each element of the border is added to the one it was copied from."""
     lead = grad.ndim - len(pairs)
+    floating = is_half(grad.dtype) or grad.dtype.char in "fd"
+    if floating and grad.size and len(pairs) == 2 == grad.ndim - 2 and is_last(grad) and compiles():
+        from . import pad_rows
+
+        return pad_rows.folded_channels(grad, tuple(sizes), pairs, mode)
     wide = grad.astype(np.float32) if is_half(grad.dtype) else grad
     left = len(pairs)                                 # axes, the last of which a kernel folds together
     if compiles() and wide.dtype.char in "fd" and wide.size:

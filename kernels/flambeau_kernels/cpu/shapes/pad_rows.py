@@ -1,6 +1,7 @@
 """Padding, compiled: rows of the result are copied from rows of the source, with their ends from a table of places.
 
-Elements are moved as unsigned integers of their size, whatever their dtype. A chunk fills some planes.
+Elements are moved as unsigned integers of their size, whatever their dtype. A chunk fills some planes; or some rows of images whose
+channels lie last, where places are those of all channels together.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import numpy as np
 from flambeau_kernels import engines
 from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, rolled, store, widened
 
+from ..conv import is_half
 from .move import contiguous
+from .order import place_of_row
 from .pad import Pairs, pad_indices
 
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # Elements below which numpy's copies are as fast, and elements of a chunk.
 SMALLEST, CHUNK = 1 << 11, 1 << 15
-PLANES, PER_CHUNK, DEPTH, HEIGHT, WIDTH, FROM, TO, MIDDLE, SOURCE_DEPTH, SOURCE_HEIGHT, SOURCE_WIDTH = range(11)
+PLANES, PER_CHUNK, DEPTH, HEIGHT, WIDTH, FROM, TO, MIDDLE, SOURCE_DEPTH, SOURCE_HEIGHT, SOURCE_WIDTH, CHANNELS = range(12)
 
 
 def end_of_row(row, out, places, start, stop, value):
@@ -63,6 +66,46 @@ def pad_rows(chunk, source, out, fill, places_z, places_y, places_x, geometry):
                 to += width
 
 
+def copied(to, source, count, LANES):
+    for k in range(0, count, LANES):
+        left = count - k
+        if left >= LANES:
+            store(to, k, load(source, k, LANES))
+        else:
+            store(to, k, load(source, k, LANES, left), left)
+
+
+def filled(to, value, count, LANES):
+    for k in range(0, count, LANES):
+        store(to, k, broadcast(value, LANES), count - k)
+
+
+@kernel
+def pad_channels(chunk, source, out, fill, places_z, places_y, places_x, geometry):
+    """`pad_rows` of images whose channels lie last."""
+    LANES = lanes(widened(out))
+    width, start, stop, channels = geometry[WIDTH], geometry[FROM], geometry[TO], geometry[CHANNELS]
+    value, middle = fill[0], stop - start
+    first = chunk * geometry[PER_CHUNK]
+    rows = geometry[PLANES] * geometry[DEPTH] * geometry[HEIGHT]
+    to = out + first * width * channels
+    for r in rolled(range(first, min(first + geometry[PER_CHUNK], rows))):
+        image, i, j = place_of_row(r, geometry[DEPTH], geometry[HEIGHT])
+        z, y = places_z[i], places_y[j]
+        if (z >= 0) & (y >= 0):
+            row = source + ((image * geometry[SOURCE_DEPTH] + z) * geometry[SOURCE_HEIGHT] + y) * geometry[SOURCE_WIDTH] * channels
+            copied(to + start * channels, row + geometry[MIDDLE] * channels, middle * channels, LANES)
+            for k in rolled(range(width - middle)):
+                at = k if k < start else k + middle
+                if places_x[at] >= 0:
+                    copied(to + at * channels, row + places_x[at] * channels, channels, LANES)
+                else:
+                    filled(to + at * channels, value, channels, LANES)
+        else:
+            filled(to, value, width * channels, LANES)
+        to += width * channels
+
+
 def fold_end(row, to, places, start, stop):
     """Adds elements to their places; those of one place in a row are added up before."""
     total = row[0] - row[0]
@@ -93,6 +136,86 @@ def fold_rows(chunk, grad, out, places_y, places_x, geometry):
                 store(inner, k, load(inner, k, LANES, left) + load(line, k, LANES, left), left)
             fold_end(row, to, places_x, stop, width)
             row += width
+
+
+def fold_ends(row, to, places, start, stop, channels, LANES):
+    """`fold_end` of all channels."""
+    for c in rolled(range(0, channels, LANES)):
+        left = channels - c
+        total = load(row, c, LANES, left)
+        for i in rolled(range(start, stop)):
+            here = load(row + i * channels, c, LANES, left)
+            if (i == start) | (places[i] != places[max(i - 1, 0)]):
+                total = here
+            else:
+                total = total + here
+            if (i + 1 == stop) | (places[i] != places[min(i + 1, stop - 1)]):
+                at = to + places[i] * channels
+                store(at, c, load(at, c, LANES, left) + total, left)
+
+
+@kernel
+def fold_channels(chunk, grad, sums, out, places_y, places_x, geometry, *, ROUNDS):
+    """`fold_rows` of images whose channels lie last; a chunk is an image. Halves are added up in `sums`, and rounded to `out` if ROUNDS."""
+    LANES = lanes(widened(sums))
+    width, start, stop, channels = geometry[WIDTH], geometry[FROM], geometry[TO], geometry[CHANNELS]
+    line = geometry[SOURCE_WIDTH] * channels
+    size = geometry[SOURCE_HEIGHT] * line
+    base, row = sums + chunk * size, grad + chunk * geometry[HEIGHT] * width * channels
+    filled(base, widened(sums)(0), size, LANES)
+    for j in rolled(range(geometry[HEIGHT])):
+        to = base + places_y[j] * line
+        fold_ends(row, to, places_x, 0, start, channels, LANES)
+        inner, given, count = to + geometry[MIDDLE] * channels, row + start * channels, (stop - start) * channels
+        for k in range(0, count, LANES):
+            left = count - k
+            store(inner, k, load(inner, k, LANES, left) + load(given, k, LANES, left), left)
+        fold_ends(row, to, places_x, stop, width, channels, LANES)
+        row += width * channels
+    if ROUNDS:
+        copied(out + chunk * size, base, size, LANES)
+
+
+def folded_channels(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
+    """`folded` of ``(N, C, H, W)`` whose channels lie last in memory, in the same order."""
+    _, _, places, geometry = _plan(len(grad), sizes, pairs, mode)
+    shape, dtype = (len(grad), *sizes, grad.shape[1]), grad.dtype
+    rounds = is_half(dtype)
+    sums = np.empty(shape, np.float32 if rounds else dtype)
+    out = np.empty(shape, dtype) if rounds else sums
+    form = fold_channels.form((dtype, sums.dtype, dtype, *[np.dtype(np.int64)] * 3), {"ROUNDS": rounds})
+    form(len(grad), False, grad, sums, out, *places[1:], np.append(geometry, grad.shape[1]))
+    return out.transpose(0, 3, 1, 2)
+
+
+def planned_channels(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
+    """``run(x)``: `pad_images` of arrays of the shape, strides and dtype of `x`; None where nothing would be made."""
+    found = _planned_channels(x.shape, x.dtype, pairs, mode)
+    if found is None:
+        return None
+    form, chunks, places, geometry, made = found
+    fill, order, dtype = np.array([value]).astype(x.dtype), (0, x.ndim - 1, *range(1, x.ndim - 1)), x.dtype
+
+    def run(x: Any) -> Any:
+        out = np.empty(made, dtype)
+        form(chunks, False, x, out, fill, *places, geometry)
+        return out.transpose(order)
+
+    return run
+
+
+@engines.kept(256)
+def _planned_channels(shape: tuple[int, ...], dtype: np.dtype, pairs: Pairs, mode: str) -> Any:
+    """The form of the kernel, chunks, places along three axes, geometry, and the shape of what is made, channels last."""
+    images, channels, *spatial = shape
+    padded, chunks, places, geometry = _plan(images, tuple(spatial), ((0, 0),) * (len(spatial) - len(pairs)) + pairs, mode)
+    if not chunks:
+        return None
+    bits, rows = _UNSIGNED[dtype.itemsize], images * prod(padded[:-1])
+    geometry = np.append(geometry, channels)
+    per_chunk = geometry[PER_CHUNK] = max(1, CHUNK // (padded[-1] * channels))
+    form = pad_channels.form((bits, bits, bits, *[np.dtype(np.int64)] * 4), {})
+    return form, -(-rows // per_chunk), places, geometry, (images, *padded, channels)
 
 
 def folded(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
