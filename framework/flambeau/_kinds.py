@@ -104,6 +104,10 @@ class KindArray(Shaped):
         """A tensor of zeros that looks like one with this array, of another dtype or device unless these are None."""
         raise NotImplementedError
 
+    def empty(self, dtype: Any, place: Any) -> Any:
+        """As `zeros`, with any values: what `ones_like` and `full_like` fill."""
+        return self.zeros(dtype, place)
+
     def copy(self) -> Any:
         """The same with parts of its own."""
         raise NotImplementedError

@@ -119,6 +119,11 @@ class CompressedArray(SparseArray):
     def layout(self) -> Any:
         return self.form
 
+    def empty(self, dtype: Any, place: Any) -> Tensor:
+        from ..kinds.sparse import empty_like_of
+
+        return empty_like_of(wrap(self), dtype, place)
+
     @property
     def by_rows(self) -> bool:
         return self.form in BY_ROWS

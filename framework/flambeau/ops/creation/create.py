@@ -289,11 +289,14 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
         raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     input = input._looks
     if isinstance(input._array, KindArray) and layout in (None, input.layout):
+        asked = None if d is None else dtypes.as_dtype(d)
+        made = input._array.zeros(asked, place) if make is np.zeros else input._array.empty(asked, place)
         if make is not np.zeros and make is not _empty_filled:
-            raise NotImplementedError(f"not built for {input._array.shown}: only zeros are; make a dense tensor like {input._array.dense}")
-        made = input._array.zeros(None if d is None else dtypes.as_dtype(d), place)
+            made.fill_(wrap(make((), made.dtype.numpy)))
         return made.requires_grad_(True) if requires_grad else made
     if layout is not None and layout is not devices.strided:
+        if make is not np.zeros and make is not _empty_filled:
+            _check_layout(layout)
         made = _sparse(tuple(input.shape), layout, input.dtype if d is None else d, input.device if place is None else place, False)
         return made.requires_grad_(True) if requires_grad else made
     if isinstance(input._array, KindArray):
@@ -397,6 +400,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
         made = _strided_quickly(size, stride, dtype)
         if made is not None:
             return made
+    _check_layout(layout)
     if not isinstance(stride, (tuple, list)):
         raise TypeError(f"empty_strided(): argument 'stride' (position 2) must be tuple of ints, not {type(stride).__name__}")
     shape, steps = _sizes((size,)), tuple(need_int("empty_strided", "stride", s) for s in stride)

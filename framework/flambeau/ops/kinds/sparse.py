@@ -213,14 +213,26 @@ def zeros_of(shape: Any, layout: Any, dtype: Any, device: Any, requires_grad: bo
 
 
 def zeros_like_of(x: Tensor, dtype: Any, device: Any) -> Tensor:
-    """Zeros shaped like the sparse `x`, in its layout: without values in coordinates, else with its pattern."""
+    """Zeros shaped like the sparse `x`, in its layout: without values."""
     array = pattern_of(x)
     if isinstance(array, CooArray):
         values = array.values.new_zeros((0, *array.values.shape[1:]), dtype=dtype, device=device)
         at = wrap(np.zeros((array.sparse_dim, 0), np.int64)).to(values.device)
         return coo(at, values, array.shape, True)
-    values = array.values.new_zeros(array.values.shape, dtype=dtype, device=device)
-    return compressed(array.form, (array.parts[0].clone(), array.parts[1].clone(), values), array.shape)
+    starts, plain, values = array.parts
+    lead = plain.ndim - 1                                 # dimensions of the batch
+    empty = values.new_zeros((*values.shape[:lead], 0, *values.shape[lead + 1 :]), dtype=dtype, device=device)
+    nowhere = plain.new_zeros((*plain.shape[:-1], 0), device=empty.device)
+    return compressed(array.form, (starts.new_zeros(starts.shape, device=empty.device), nowhere, empty), array.shape)
+
+
+def empty_like_of(x: Tensor, dtype: Any, device: Any) -> Tensor:
+    """A tensor with the pattern of `x`, which is compressed, and any values."""
+    array = pattern_of(x)
+    assert isinstance(array, CompressedArray)
+    values = array.values.new_empty(array.values.shape, dtype=dtype, device=device)
+    starts, plain = (part.to(values.device, copy=True) for part in array.parts[:2])
+    return compressed(array.form, (starts, plain, values), array.shape)
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------------
@@ -789,4 +801,4 @@ def _spsolve(input: Tensor, other: Tensor, left: bool) -> Tensor:
     return without_derivative("spsolve", wrap(np.ascontiguousarray(found, other._array.dtype)), input, other)
 
 
-__all__ = ["FUNCTIONS", "zeros_like_of", "zeros_of"]
+__all__ = ["FUNCTIONS", "empty_like_of", "zeros_like_of", "zeros_of"]
