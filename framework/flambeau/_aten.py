@@ -548,7 +548,7 @@ def _own() -> dict[str, Callable[..., Any]]:
     from .ops import _derive
 
     _derive.load_all()
-    return {**_own_layers(), **_own_rrelu(), **_own_views(), **_own_sizes(), **_own_makers(), **_own_products()}
+    return {**_own_layers(), **_own_rrelu(), **_own_views(), **_own_sizes(), **_own_makers(), **_own_products(), **_own_distinct()}
 
 
 def _own_layers() -> dict[str, Callable[..., Any]]:
@@ -689,6 +689,7 @@ def _own_makers() -> dict[str, Callable[..., Any]]:
         "new_ones": lambda self, size, **kw: self.new_ones(size, **kw), "new_empty": lambda self, size, **kw: self.new_empty(size, **kw),
         "tril_indices": indices_of(fb.tril_indices), "triu_indices": indices_of(fb.triu_indices), "_to_copy": to_copy,
         "copy": lambda self, src, non_blocking=False: OPS["copy"].function(self, src),
+        "pad_sequence": lambda sequences, *args, **kw: fb.nn.utils.rnn.pad_sequence(list(sequences), *args, **kw),
     }  # fmt: skip
 
 
@@ -706,6 +707,39 @@ def _own_products() -> dict[str, Callable[..., Any]]:
         "histogram": lambda self, bins=100, **kwargs: fb.histogram(self, bins, **kwargs),
         "_pdist_forward": lambda self, p=2: OPS["pair_lengths"].function(self, p),
         "_cdist_forward": lambda x1, x2, p, compute_mode: OPS["lengths_between"].function(x1, x2, float(p), compute_mode),
+    }  # fmt: skip
+
+
+def _own_distinct() -> dict[str, Callable[..., Any]]:
+    """Distinct elements and slices: always with places and counts, which have no elements where they are not asked for."""
+    import flambeau as fb
+
+    from .ops._spec import OPS
+
+    def asked(input: Any, consecutive: bool, dim: Any, inverse: bool, counts: bool) -> Any:
+        found = OPS["distinct"].function(input.detach(), consecutive, dim)
+        none = fb.empty(0, dtype=fb.int64, device=input.device)
+        return found[0], found[1] if inverse else none, found[2] if counts else none
+
+    def unique(self: Any, sorted: bool = True, return_inverse: bool = False) -> Any:
+        return asked(self, False, None, return_inverse, False)[:2]
+
+    def unique2(self: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        return asked(self, False, None, return_inverse, return_counts)
+
+    def unique_consecutive(self: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+        return asked(self, True, dim, return_inverse or dim is not None, return_counts or dim is not None)
+
+    # Of slices PyTorch gives both in any case.
+    def unique_dim(self: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        return asked(self, False, dim, True, True)
+
+    def unique_dim_consecutive(self: Any, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        return asked(self, True, dim, True, True)
+
+    return {
+        "_unique": unique, "_unique2": unique2, "unique_consecutive": unique_consecutive, "unique_dim": unique_dim,
+        "unique_dim_consecutive": unique_dim_consecutive,
     }  # fmt: skip
 
 

@@ -96,20 +96,20 @@ def of_no_types(self, input, output):
     return output
 
 
-def without_result(self, input: Tuple[Tensor], output: Tensor):
-    return output
+def without_result(self, input: Tuple[Tensor]):
+    return input
 
 
 @pytest.mark.parametrize(
     ("hook", "message"),
     [
         (of_no_types, "Hook 'of_no_types' on module 'Linear' expected the input argument to be typed as a Tuple but found type: 'Tensor'"),
-        (without_result, "Hook 'without_result' on module 'Linear' is missing a return annotation"),
+        (without_result, "Pre-hook 'without_result' on module 'Linear' is missing a return annotation"),
     ],
 )
 def test_hooks_without_types_are_refused(hook: Any, message: str) -> None:
     layer = nn.Linear(2, 2)
-    layer.register_forward_hook(hook)
+    (layer.register_forward_pre_hook if hook is without_result else layer.register_forward_hook)(hook)
 
     with pytest.raises(RuntimeError, match=message):
         jit.script(layer)

@@ -308,6 +308,17 @@ def _index_put_(x: Any, indices: Any, values: Any, accumulate: bool = False) -> 
     return fb.ops.aten.index_put_(x, indices, values, accumulate)
 
 
+def _backward(x: Any, *args: Any) -> None:
+    (fb.autograd.backward if isinstance(x, list) else fb.Tensor.backward)(x, *args)
+
+
+def _gradients(
+    outputs: list[Any], inputs: list[Any], grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    allow_unused: bool = False,
+) -> list[Any]:  # fmt: skip
+    return list(fb.autograd.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused=allow_unused))
+
+
 def _in_no_grad(name: str) -> Callable[..., Any]:
     def apply(x: Any, *args: Any) -> Any:
         with fb.no_grad():
@@ -381,7 +392,7 @@ _OTHERS: dict[str, Any] = {
     "_get_tracing_state": lambda: None, "has_torch_function": lambda *a: False, "manual_seed": lambda *a: fb.manual_seed(a[0]),
     "cpu": lambda x: x.cpu(), "cuda": lambda x: x.cuda(), "numpy_T": lambda x: x.T, "mT": lambda x: x.mT, "mH": lambda x: x.mH,
     "matrix_H": lambda x: x.H,
-    "is_leaf": lambda x: x.is_leaf, "element_size": lambda x: x.element_size(), "backward": lambda x, *a: x.backward(*a),
+    "is_leaf": lambda x: x.is_leaf, "element_size": lambda x: x.element_size(), "backward": _backward, "grad": _gradients,
     "dequantize": lambda x: x.dequantize(), "_unwrap_optional": _unwrapped,
     "broadcast_shapes": lambda *s: list(fb.broadcast_shapes(*s)), "angle": cmath.phase, "polar": cmath.rect,
     "is_autocast_enabled": fb.is_autocast_enabled, "is_autocast_cpu_enabled": fb.is_autocast_cpu_enabled,

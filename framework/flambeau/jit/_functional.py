@@ -18,7 +18,7 @@ from ..ops._entry import compile_text
 from ..tensor import Tensor
 from ._operators import schemas_of
 
-__all__ = ["ByType", "Choice", "form_of"]
+__all__ = ["ByType", "Choice", "enter_form", "form_of"]
 
 aten = torch.ops.aten
 
@@ -26,9 +26,9 @@ _FORMS: dict[int, Any] = {}
 
 
 class Choice:
-    """Two forms of a function; which one a call is of, an argument says that is known while compiling."""
+    """Two forms of a function, or choices of more; which one a call is of, an argument says that is known while compiling."""
 
-    def __init__(self, argument: str, at: int, if_true: Callable[..., Any], if_false: Callable[..., Any]) -> None:
+    def __init__(self, argument: str, at: int, if_true: Any, if_false: Any) -> None:
         self.argument, self.at, self.if_true, self.if_false = argument, at, if_true, if_false
 
 
@@ -46,6 +46,11 @@ def form_of(fn: Any) -> Any:
     if found is None and op is not None and op.scripted_as:
         found = _form(_by_schema(fn.__name__, op.scripted_as))
     return found
+
+
+def enter_form(fn: Any, form: Any) -> None:
+    """Let `form` be the form of the public function `fn`."""
+    _FORMS[id(fn)] = form
 
 
 def _form(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -536,34 +541,3 @@ def gaussian_nll_loss(
     if reduction == "mean":
         return loss.mean()
     return loss.sum() if reduction == "sum" else loss
-
-
-# -- functions of the package --------------------------------------------------------------------------------------------------
-
-
-def _of_the_package(fn: Callable[..., Any]) -> Callable[..., Any]:
-    fn.__module__ = "torch.functional"
-    return fn
-
-
-@_of_the_package
-def _tensordot_of_last(a: Tensor, b: Tensor, dims: int = 2) -> Tensor:
-    of_a: list[int] = []
-    of_b: list[int] = []
-    for i in range(dims):
-        of_a.append(a.dim() - dims + i)
-        of_b.append(i)
-    return aten.tensordot(a, b, of_a, of_b)
-
-
-@_of_the_package
-def _tensordot_of_lists(a: Tensor, b: Tensor, dims: list[list[int]]) -> Tensor:
-    return aten.tensordot(a, b, dims[0], dims[1])
-
-
-@_of_the_package
-def _tensordot_of_pair(a: Tensor, b: Tensor, dims: tuple[list[int], list[int]]) -> Tensor:
-    return aten.tensordot(a, b, dims[0], dims[1])
-
-
-_FORMS[id(torch.tensordot)] = ByType("dims", 2, {"int": _tensordot_of_last, "List": _tensordot_of_lists, "Tuple": _tensordot_of_pair})

@@ -420,7 +420,7 @@ class _Methods:
             raise RuntimeError(
                 f"{of_module} expected the input argument to be typed as a Tuple but found type: '{text_of(given)}' instead.{more}"
             )
-        if hints.return_annotation is inspect.Signature.empty and declared.result is None:
+        if name in of.pre_hooks and hints.return_annotation is inspect.Signature.empty and declared.result is None:
             raise RuntimeError(f"{of_module} is missing a return annotation. Return annotations are required, please add one.{more}")
         return self.compiled(of, name, fn)
 
@@ -602,12 +602,14 @@ class PythonResolver(Resolver):
             kind = class_type(cls)
         except NoType as error:
             raise emit.error(str(error)) from None
+        if kind is None and issubclass(cls, Module):
+            return _ModuleClass(cls)
         if kind is None:
             raise emit.error(f"class '{cls.__name__}' cannot be used in a script")
         return Class(kind)
 
     def _function(self, emit: Emitter, fn: Any, name: str, home: Any) -> Thing:
-        from ._functional import ByType, Choice, form_of
+        from ._functions import ByType, Choice, form_of
 
         modifier = get_torchscript_modifier(fn)
         if modifier in (FunctionModifiers.IGNORE, FunctionModifiers.UNUSED, FunctionModifiers._DROP):
@@ -617,7 +619,7 @@ class PythonResolver(Resolver):
             return PythonFunction(function, modifier != FunctionModifiers.IGNORE)
         form = form_of(fn)
         if isinstance(form, Choice):
-            return _choice(form)
+            return _choice(form, name)
         if isinstance(form, ByType):
             return _by_type(form, name)
         if form is not None:
@@ -661,17 +663,21 @@ _NUMBERS = frozenset(("int", "float", "Scalar", "number"))
 _REPEATED = re.compile(r"BroadcastingList(\d)\[([^\[\]]+(?:\[\w+\])?)\]")
 
 
-def _choice(form: Any) -> Thing:
-    """A function with two forms: the argument that chooses is looked for in each call."""
+def _choice(form: Any, name: str) -> Thing:
+    """A function with several forms: the arguments that choose are looked for in each call."""
+    from ._functions import Choice
 
     def apply(emit: Emitter, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
-        given = args[form.at] if len(args) > form.at else kwargs.get(form.argument)
-        fact = False if given is None else given.value(emit).fact
-        if not isinstance(fact, bool):
-            raise emit.error(f"{form.argument} has to be known while the script is compiled: a constant of the module, or a literal")
-        return Compiled(function_of(form.if_true if fact else form.if_false)).call(emit, args, kwargs)
+        found = form
+        while isinstance(found, Choice):
+            given = args[found.at] if len(args) > found.at else kwargs.get(found.argument)
+            fact = False if given is None else given.value(emit).fact
+            if not isinstance(fact, bool):
+                raise emit.error(f"{found.argument} has to be known while the script is compiled: a constant of the module, or a literal")
+            found = found.if_true if fact else found.if_false
+        return Compiled(function_of(found)).call(emit, args, kwargs)
 
-    return Special(form.if_false.__name__, apply)
+    return Special(name, apply)
 
 
 def _by_type(form: Any, name: str) -> Thing:
@@ -702,6 +708,25 @@ def _of_home(fn: Any, short: str) -> list[str]:
         found.append(f"aten::{op.qualified.replace('.', '_')}")
     last = (getattr(fn, "__module__", "") or "").rpartition(".")[2]
     return [*found, f"aten::{last}_{short}"]
+
+
+class _ModuleClass(Thing):
+    """A class of modules, whose static methods scripts call by its name."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+    def what(self) -> str:
+        return f"class '{self.cls.__name__}'"
+
+    def attribute(self, emit: Emitter, name: str) -> Thing:
+        found = inspect.getattr_static(self.cls, name, None)
+        if not isinstance(found, staticmethod):
+            raise emit.error(f"class '{self.cls.__name__}' cannot be used in a script, but for its static methods")
+        return emit.python(found.__func__, name, self.cls)
+
+    def call(self, emit: Emitter, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
+        raise emit.error(f"class '{self.cls.__name__}' cannot be used in a script: modules are made before")
 
 
 class _Super(Thing):
@@ -749,6 +774,7 @@ def _known() -> dict[int, Thing]:
             put(fn, getattr(fn, "__name__", ""), lambda e, a, k, v=value: Plain(e.constant(v)))
         put(fb.no_grad, "no_grad", lambda e, a, k: GradMode(False))
         put(fb.enable_grad, "enable_grad", lambda e, a, k: GradMode(True))
+        put(fb.set_grad_enabled, "set_grad_enabled", lambda e, a, k: Plain(e.operator("aten::set_grad_enabled", [x.value(e) for x in a])))
         put(fb.jit.strict_fusion, "strict_fusion", lambda e, a, k: NoEffect())
         put(fb.autograd.profiler.record_function, "record_function",
             python_context(fb.autograd.profiler.record_function, ("name", "args")))

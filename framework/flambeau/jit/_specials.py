@@ -33,7 +33,12 @@ METHODS: dict[str, Any] = {
     "ndimension": lambda emit, v, a, k: Plain(emit.operator("aten::dim", [v])),
     "nelement": lambda emit, v, a, k: Plain(emit.operator("aten::numel", [v])),
     "tolist": _tolist,
+    "where": lambda emit, v, a, k: _where(emit, v, *a, **k),
 }  # fmt: skip
+
+
+def _where(emit: Emitter, value: Value, condition: Thing, other: Thing) -> Thing:
+    return Plain(emit.operator("aten::where", [condition.value(emit), value, other.value(emit)]))
 
 
 def _cast(emit: Emitter, value: Value, dtype: Any) -> Thing:
