@@ -47,11 +47,9 @@ _GUARDED = f"""\
 
 class _Loop:
     def __init__(self, name: str, bodies: Bodies) -> None:
-        # numba decides itself how it reads every second element.
-        inputs = loops.without_pairs(bodies.inputs)
-        self.name, self.bodies, self.inputs = name, bodies, inputs
-        self.operands = (*inputs, *bodies.outs)
-        self.once = [(k, o) for k, o in enumerate(inputs) if o.access == "s"]
+        self.name, self.bodies = name, bodies
+        self.operands = (*bodies.inputs, *bodies.outs)
+        self.once = [(k, o) for k, o in enumerate(bodies.inputs) if o.access == "s"]
         # A result may be an operand, in place. Where there is one number to store, it waits for all that are read, so a loop may
         # still be made of vectors; of several, or of two parts, the first one stored could be read for the second one.
         separate = len(bodies.outs) == 1 and bodies.outs[0].dtype not in PARTS
@@ -61,7 +59,7 @@ class _Loop:
 
     def function(self) -> Function:
         rows = [f"r{k}" for k in range(len(self.operands))]
-        inner = [f"inner{k}" for k, o in enumerate(self.operands) if o.access == "g"]
+        inner = [f"inner{k}" for k, o in enumerate(self.operands) if o.access in "gd"]
         outer = [f"outer{k}" for k in range(len(self.operands))]
         single = [name[1:] for k, o in self.once for name in self._raw(k, o)]
         self._start(rows, inner, outer)
@@ -71,12 +69,19 @@ class _Loop:
             self._row()
             text += [f"        {', '.join(single)} = row({', '.join(f'r{k}' for k, _ in self.once)})"]
         given = ", ".join(["i", *rows, *inner, *single])
-        usual, careful = self.bodies.usual, self.bodies.careful
-        self._element("element", usual, loops.store_lines(self.bodies, self.bodies.values), rows, inner)
-        if not usual.rare:
+        usual, careful, inputs = self.bodies.usual, self.bodies.careful, self.bodies.inputs
+        stores = loops.store_lines(self.bodies, self.bodies.values)
+        self._element("element", usual, stores, rows, inner, inputs)
+        single_reads = loops.without_pairs(inputs)
+        if single_reads != inputs:
+            # After the last element there may be no memory to read a pair from.
+            self._element("last", usual, stores, rows, inner, single_reads)
+            text += ["        for i in range(n0 - 1):", f"            element({given})",
+                     "        for i in range(max(n0 - 1, 0), n0):", f"            last({given})"]  # fmt: skip
+        elif not usual.rare:
             text += ["        for i in range(n0):", f"            element({given})"]
         else:
-            self._element("careful", careful, loops.store_lines(self.bodies, self.bodies.careful_values), rows, inner)
+            self._element("careful", careful, loops.store_lines(self.bodies, self.bodies.careful_values), rows, inner, inputs)
             self._look(usual, rows, inner)
             text += _GUARDED.format(given=given).splitlines()
         self._intrinsic("onward", [*((f"%{r}", "ptr") for r in rows), *((f"%{o}", "i64") for o in outer)],
@@ -109,7 +114,7 @@ class _Loop:
             outs += [(f"{n}.bits" if carried else n, carried or operand.llvm) for n in self._raw(k, operand)]
         self._intrinsic("row", [(f"%r{k}", "ptr") for k, _ in self.once], lines, (), outs)
 
-    def _given(self, rows: Sequence[str], inner: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    def _given(self, rows: Sequence[str], inner: Sequence[str], read: Sequence[Operand]) -> tuple[list[tuple[str, str]], list[str]]:
         """Arguments of what runs for an element, and the instructions it begins with."""
         inputs = [("%i", "i64"), *((f"%{r}", "ptr") for r in rows), *((f"%{n}", "i64") for n in inner)]
         lines: list[str] = []
@@ -119,19 +124,22 @@ class _Loop:
                 inputs.append((f"{name}.bits" if carried else name, carried or operand.llvm))
                 if carried:
                     lines.append(f"  {name} = bitcast {carried} {name}.bits to {operand.llvm}")
-        for k, operand in enumerate(self.inputs):
+        for k, operand in enumerate(read):
             if operand.access != "s":
                 names = loops.raw_names(k, operand)
-                lines += [*loops.address_lines(k, operand), *loops.load_lines(operand, f"%a{k}", f"%b{k}", names, self.read)]
+                lines += [*loops.address_lines(k, operand), *(loops.load_first_lines(k, operand, self.read) if operand.access == "d" else
+                                                              loops.load_lines(operand, f"%a{k}", f"%b{k}", names, self.read))]
         return inputs, lines
 
-    def _element(self, name: str, block: Block, stores: list[str], rows: list[str], inner: list[str]) -> None:
-        inputs, lines = self._given(rows, inner)
+    def _element(
+        self, name: str, block: Block, stores: list[str], rows: list[str], inner: list[str], read: Sequence[Operand]
+    ) -> None:
+        inputs, lines = self._given(rows, inner, read)
         body = [*lines, *block.lines, *(line.replace(loops.GROUP, self.written) for line in stores)]
         self._intrinsic(name, inputs, body, block.needs, [])
 
     def _look(self, block: Block, rows: list[str], inner: list[str]) -> None:
-        inputs, lines = self._given(rows, inner)
+        inputs, lines = self._given(rows, inner, self.bodies.inputs)
         seen = "0"
         body = [*lines, *block.lines]
         for n, symbol in enumerate(block.rare):

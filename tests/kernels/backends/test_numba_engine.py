@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from flambeau_kernels.engine.language import (
     store,
     unroll,
 )
+from flambeau_kernels.engine.launching import loops
 from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.vocabulary import (
@@ -44,6 +46,7 @@ from flambeau_kernels.vocabulary import (
 )
 
 pytest.importorskip("numba")
+numba_loops = importlib.import_module("flambeau_kernels.numba_engine.loops")
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
 
 
@@ -104,6 +107,16 @@ def test_functions_have_the_values_of_the_llvm_engine(name: str, formula: Any, d
     wanted, made = (launched(b, Formula(formula, name), (x,), np.zeros_like(x), dtype) for b in ("llvm", "numba"))
 
     np.testing.assert_array_max_ulp(made, wanted, maxulp=1)
+
+
+def test_every_second_element_but_the_last_one_of_a_row_is_read_as_half_of_a_pair() -> None:
+    operands = (loops.Operand("float32", "d"),), (loops.Operand("float32", "c"),)
+    text = numba_loops.function(loops.kernel("doubled", lambda x: x + x, *operands, "float32"))
+
+    assert text.lines.count("load i64, ptr %a0") == 1
+    assert text.lines.count("load float, ptr %a0") == 1
+    assert "for i in range(n0 - 1):\n            element(" in text.text
+    assert "for i in range(max(n0 - 1, 0), n0):\n            last(" in text.text
 
 
 def test_rare_arguments_are_computed_apart_as_by_the_llvm_engine() -> None:

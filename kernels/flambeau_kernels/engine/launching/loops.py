@@ -501,7 +501,7 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: Bodies,
     loads = []
     for k, operand in enumerate(bodies.inputs):
         if operand.access != "s":
-            loads += [*address_lines(k, operand), *(_load_first(k, operand) if operand.access == "d" else
+            loads += [*address_lines(k, operand), *(load_first_lines(k, operand, GROUP) if operand.access == "d" else
                                                load_lines(operand, f"%a{k}", f"%b{k}", raw_names(k, operand), GROUP))]
     if label != "column":
         loads = _renamed(label, loads)
@@ -550,9 +550,10 @@ def _pair(operand: Operand) -> str:
     return f"i{2 * _BITS[operand.llvm]}"
 
 
-def _load_first(k: int, operand: Operand) -> list[str]:
+def load_first_lines(k: int, operand: Operand, group: str) -> list[str]:
+    """Load the pair at ``%a`` and take its first element."""
     bits = f"i{_BITS[operand.llvm]}"
-    return [f"  %b{k} = load {_pair(operand)}, ptr %a{k}, align 1{GROUP}", f"  %o{k} = trunc {_pair(operand)} %b{k} to {bits}",
+    return [f"  %b{k} = load {_pair(operand)}, ptr %a{k}, align 1{group}", f"  %o{k} = trunc {_pair(operand)} %b{k} to {bits}",
             f"  %x{k} = bitcast {bits} %o{k} to {operand.llvm}"]
 
 
