@@ -274,3 +274,58 @@ def test_scripts_inside_of_traces_keep_their_branches():
     x = fb.rand(3, requires_grad=True)
     traced(x, x * 2).sum().backward()
     assert x.grad.tolist() == [6.0, 6.0, 6.0]
+
+
+# Programs, an example, and another input: sizes that are equal, or 1, in the example are not in the other.
+OTHER_SIZES = {
+    "one example, many": (lambda x: x.view(x.size(0), -1), (1, 3, 2), (4, 3, 2)),
+    "merged": (lambda x: x.flatten(1), (1, 4, 2), (3, 5, 6)),
+    "turned": (lambda x: x.permute(0, 2, 1).reshape(x.shape[0], -1), (1, 4, 4), (3, 5, 6)),
+    "a size as a number": (lambda x: x.sum(1) / x.shape[1], (4, 4), (6, 8)),
+    "sizes exchanged": (lambda x: x.new_zeros(x.shape[1], x.shape[0]), (4, 4), (6, 8)),
+    "larger images": (lambda x: nn.functional.interpolate(x, size=(x.shape[2] * 2, x.shape[3] * 2)), (1, 1, 4, 4), (2, 1, 6, 8)),
+    "repeated": (lambda x: x.repeat(x.shape[0], 1), (1, 4), (3, 5)),
+    "chosen": (lambda x: x[fb.arange(x.shape[0]), 0], (1, 4), (3, 5)),
+    "broadcast": (lambda x: x + fb.ones(3, 1), (1, 4), (3, 5)),
+    "halves": (lambda x: x.chunk(2)[1], (4, 4), (6, 3)),
+    "as many parts": (lambda x: (x.tensor_split(3)[1], x.hsplit(2)[1], x.tensor_split((1, -1))[1]), (7, 4), (9, 8)),
+    "parts of a size": (lambda x: x.split(3, 1)[1], (2, 5), (4, 6)),
+    "stored": (lambda x: x.clone().index_fill_(1, fb.tensor([0]), 0.0), (4, 4), (3, 5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "example", "other"), OTHER_SIZES.values(), ids=OTHER_SIZES)
+def test_sizes_that_are_equal_or_one_in_the_example_may_be_others(program, example, other):
+    traced = jit.trace(program, fb.randn(example))
+    x = fb.randn(other)
+
+    fb.testing.assert_close(traced(x), program(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layer", [nn.MultiheadAttention(4, 2, batch_first=True), nn.MultiheadAttention(4, 2)], ids=["batch first", "last"])
+def test_traced_attention_of_one_example_takes_many(layer):
+    layer.eval()
+    traced = jit.trace(layer, (fb.randn(1, 4, 4),) * 3)
+    x = fb.randn(3, 5, 4)
+
+    fb.testing.assert_close(traced(x, x, x), layer(x, x, x))
+
+
+TAKEN_APART = {
+    "rows": (lambda x: sum(x), (3, 4), (5, 4)), "unpacked": (lambda x: sum(x.unbind(1)), (4, 3), (4, 2)),
+    "split": (lambda x: sum(part.mean() for part in x.split(2)), (4, 4), (6, 4)),
+    "values are read": (lambda x: sum(x) * x.sum().ge(-1e9).item() * float(x.sum()), (3, 4), (5, 4)),
+    "chunks": (lambda x: sum(x.chunk(2)), (4, 4), (1, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::flambeau.jit.TracerWarning")
+@pytest.mark.parametrize(("program", "example", "other"), TAKEN_APART.values(), ids=TAKEN_APART)
+def test_a_tensor_is_taken_apart_into_as_many_parts_as_in_the_example(program, example, other, tmp_path):
+    traced = jit.trace(program, fb.ones(example))
+    jit.save(traced, tmp_path / "traced.pt")
+
+    fb.testing.assert_close(traced(fb.full(example, 1.0)), program(fb.full(example, 1.0)))
+    for each in (traced, jit.load(tmp_path / "traced.pt")):
+        with pytest.raises(RuntimeError):
+            each(fb.ones(other))

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._ops import OpOverload, ops
+from .._symbolic import SymInt
 from ..nn.modules.module import Module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
@@ -210,6 +212,8 @@ class _Program:
         flat.__name__ = getattr(func, "__name__", type(func).__name__)
         with _tracing():
             self.module = _recorded(flat, leaves)
+        _count_parts(self.module.graph)
+        _copy_where_needed(self.module.graph)
         self.constants: dict[str, Tensor] = {}
         for node in self.module.graph.nodes:
             if node.op == "get_attr":
@@ -252,7 +256,7 @@ def _recorded(flat: Any, leaves: list[Tensor]) -> Any:
 
     plain = [x.detach().requires_grad_(x.requires_grad) if x.requires_grad else x.detach() for x in leaves]
     try:
-        made = proxy_tensor.record_symbolically(flat, tuple(plain), None, None, True)
+        made = proxy_tensor.record_symbolically(flat, tuple(plain), None, None, True, _sizes_of_example())
     except (DataDependentOutputException, DynamicOutputShapeException, symbolic_shapes.GuardOnDataDependentSymNode) as error:
         if _local.in_script:                          # whose branches the trace keeps
             _local.in_script = False
@@ -265,6 +269,44 @@ def _recorded(flat: Any, leaves: list[Tensor]) -> Any:
         return proxy_tensor.record_with_values(flat, tuple(plain))
     _warn_of_sizes(made.shape_env)
     return made
+
+
+def _sizes_of_example() -> Any:
+    """The symbols of a trace: one for each size, also for those that are equal or 1 in the example.
+
+    What operations ask of them is answered by the example, and nothing is concluded from it.
+    """
+    from ..fx.experimental.symbolic_shapes import ShapeEnv
+
+    return ShapeEnv(specialize_zero_one=False, duck_shape=False, guards_are_facts=False)
+
+
+def as_many(parts: Any, count: int) -> Any:
+    """`parts`, which have to be `count` as for the example: what follows in the trace is for that many."""
+    if len(parts) != count:
+        raise RuntimeError(
+            f"Expected {count} elements in a list but found {len(parts)}: jit.trace: the program takes a tensor apart, into as many "
+            f"parts as for the example; with {len(parts)} it would go on in another way"
+        )
+    return parts
+
+
+def _count_parts(graph: Any) -> None:
+    """Have the graph count what operations give in lists, whose length sizes decide."""
+    for node in list(graph.nodes):
+        returns = node.target._schema.returns if isinstance(node.target, OpOverload) else ()
+        if len(returns) == 1 and returns[0].type.kind == "List" and "parts" in node.meta:
+            with graph.inserting_after(node):
+                counted = graph.call_function(as_many, (node, node.meta["parts"]))
+            node.replace_all_uses_with(counted, delete_user_cb=lambda user, of=counted: user is not of)
+
+
+def _copy_where_needed(graph: Any) -> None:
+    """Have the graph reshape what it views, where sizes of 1 may be what made the strides fit: with other sizes they may not."""
+    for node in graph.find_nodes(op="call_function", target=ops.aten.view.default):
+        value = node.args[0].meta.get("val")
+        if value is not None and any(isinstance(n, SymInt) and n.node.hint == 1 for n in value.shape):
+            node.target = ops.aten.reshape.default
 
 
 def _warn_of_sizes(env: Any) -> None:

@@ -15,6 +15,7 @@ from ._ir import Function, Parameter, Value
 from ._modules import RecursiveScriptModule, ScriptFunction, _tracing
 from ._names import Compiled, Plain, Thing
 from ._python import unique
+from ._trace import as_many
 from ._types import BOOL, INT, NONE, STR, TENSOR, ClassType, dict_of, list_of, tuple_of
 
 __all__ = ["function_of_trace", "script_of_trace"]
@@ -208,6 +209,9 @@ def _called(emit: Emitter, node: Any, made: dict[Any, Any]) -> Any:
         args: list[Thing] = [Plain(_valued(emit, a, made)) for a in node.args]
         found = Compiled(target._function).call(emit, args, {}).value(emit)
         return emit.unpacked(found) if found.type().kind == "Tuple" else found
+    if target is as_many:
+        value = made[node.args[0]]
+        return emit.node("prim::ListUnpack", [value], [value.type().inner[0]] * node.args[1])
     if target is operator.getitem:
         of, at = made[node.args[0]], node.args[1]
         return of[at] if isinstance(of, list) else emit.operator("aten::__getitem__", [of, emit.constant(at)])

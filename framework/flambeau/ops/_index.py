@@ -67,7 +67,7 @@ _FAMILIES = {
     "sampling.random": "bernoulli binomial binomial_numbers coins multinomial multinomial_indices poisson",
     "shapes.expand": "Tensor.broadcast_to broadcast_tensors broadcast_to expand expand_as expand_shape",
     "shapes.grid": "cartesian_prod combinations kron meshgrid repeat_interleave repeated_places vander",
-    "shapes.join": "cat chunk column_stack concat concatenate dsplit dstack hsplit hstack row_stack split split_sizes split_with_sizes stack tensor_split unbind vsplit vstack",
+    "shapes.join": "cat chunk column_stack concat concatenate dsplit dstack hsplit hstack row_stack split split_into_size split_sizes split_with_sizes stack tensor_split unbind vsplit vstack",
     "shapes.misc": "Tensor.resolve_conj alias_copy as_strided_copy diagonal_copy expand_copy float_power frexp narrow_copy permute_copy resolve_neg select_copy split_with_sizes_copy squeeze_copy sum_to_size t_copy transpose_copy unbind_copy unfold_copy unsafe_chunk unsafe_split unsqueeze_copy view_as_complex_copy view_as_real_copy view_copy",
     "shapes.parts": "complex conj conj_physical conjugate diagonal imag imag_part polar real real_part unfold view_as_complex view_as_real",
     "shapes.permute": "adjoint moveaxis movedim permute swapaxes swapdims t transpose",

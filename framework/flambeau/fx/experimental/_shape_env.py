@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import flambeau_kernels
+
 from ..._symbolic import SymBool, SymFloat, SymInt, _Symbolic
 from ...utils._sympy import sympy
 from ...utils._sympy.value_ranges import ValueRanges, int_oo
@@ -28,6 +30,7 @@ __all__ = ["GuardOnDataDependentSymNode", "RuntimeAssert", "SLoc", "ShapeEnv", "
 # Symbols of sympy are Booleans, too.
 _PROPOSITIONS = (sympy.logic.boolalg.BooleanFunction, sympy.logic.boolalg.BooleanAtom, sympy.core.relational.Relational)
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_OUR_FOLDERS = (_HERE + os.sep, os.path.dirname(flambeau_kernels.__file__) + os.sep)
 
 
 class GuardOnDataDependentSymNode(RuntimeError):
@@ -94,6 +97,8 @@ class ShapeEnv:
         specialize_zero_one: sizes 0 and 1 are numbers, as broadcasting treats them apart.
         duck_shape: equal sizes are the same symbol.
         prefer_deferred_runtime_asserts_over_guards, co_fields, trace_asserts: accepted for PyTorch's sake.
+        guards_are_facts: a guard is known to hold from then on; else the same may be asked again, and a size is a symbol still after
+            the program has asked which number it is.
 
     What a shape rule or the program asks of a size, and does not follow from what is known, becomes a guard: `guards` lists them, and
     `evaluate_guards_for_args` says whether they hold for other inputs.
@@ -103,12 +108,13 @@ class ShapeEnv:
         self, *, should_record_events: bool | None = None, tracked_fakes: list[Any] | None = None, allow_scalar_outputs: bool = True,
         allow_dynamic_output_shape_ops: bool = True, assume_static_by_default: bool = False, specialize_zero_one: bool = True,
         duck_shape: bool | None = None, prefer_deferred_runtime_asserts_over_guards: bool = False, co_fields: Any = None,
-        trace_asserts: bool = False,
+        trace_asserts: bool = False, guards_are_facts: bool = True,
     ) -> None:  # fmt: skip
         self.settings = ShapeEnvSettings(
             allow_scalar_outputs, allow_dynamic_output_shape_ops, assume_static_by_default, specialize_zero_one,
             True if duck_shape is None else duck_shape, prefer_deferred_runtime_asserts_over_guards,
         )  # fmt: skip
+        self.guards_are_facts = guards_are_facts
         self.tracked_fakes = tracked_fakes
         self.guards: list[ShapeGuard] = []
         self.deferred_runtime_asserts: dict[Any, list[RuntimeAssert]] = {}
@@ -498,7 +504,8 @@ class ShapeEnv:
         if isinstance(proposition, sympy.Not) and isinstance(proposition.args[0], sympy.core.relational.Relational):
             proposition = proposition.args[0].negated
         self.guards.append(ShapeGuard(proposition, self._place(), size_oblivious or self.facts.oblivious))
-        self._learn(proposition)
+        if self.guards_are_facts:
+            self._learn(proposition)
 
     def _learn(self, proposition: Any) -> None:
         self.facts.learn(proposition)
@@ -533,7 +540,7 @@ class ShapeEnv:
         by_program = False
         while frame is not None:
             path = frame.f_code.co_filename
-            inside = path.startswith(_HERE)
+            inside = path.startswith(_OUR_FOLDERS)
             if inside and ours is None and os.sep + "experimental" + os.sep not in path and not path.endswith("_symbolic.py"):
                 ours = f"{os.path.relpath(path, _HERE)}:{frame.f_lineno}"
             if not inside and user is None and not path.startswith("<"):

@@ -519,6 +519,9 @@ class _Recorder(TorchDispatchMode):
         elif isinstance(result, _SYMBOLIC):
             self.numbers.know(result, node)
         elif isinstance(result, (tuple, list)):
+            node.meta["parts"] = len(result)
+            if any(isinstance(part, FakeTensor) for part in result):
+                node.meta["val"] = result
             for i, part in enumerate(result):
                 if isinstance(part, (Tensor, tuple, list, *_SYMBOLIC)):
                     self._bind(part, self.tracer.create_node("call_function", operator.getitem, (node, i), {}))
@@ -775,16 +778,23 @@ def make_fx(
     return recorded
 
 
-def _symbolic_mode(allow_non_fake_inputs: bool) -> FakeTensorMode:
+def _symbolic_mode(allow_non_fake_inputs: bool, env: Any = None) -> FakeTensorMode:
     from ._shape_env import ShapeEnv  # which needs sympy
 
-    return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=ShapeEnv(), static_shapes=True)
+    return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=ShapeEnv() if env is None else env, static_shapes=True)
 
 
-def record_symbolically(f: Any, args: Any, table: Any, contexts: Any, allow_non_fake_inputs: bool) -> GraphModule:
-    """A graph of `f` with symbols for sizes; the symbolic context of each leaf of `args` says of which, None of all."""
+def record_symbolically(
+    f: Any, args: Any, table: Any, contexts: Any, allow_non_fake_inputs: bool, env: Any = None
+) -> GraphModule:  # fmt: skip
+    """A graph of `f` with symbols for sizes.
+
+    Args:
+        contexts: the symbolic context of each leaf of `args`, which says of which sizes; None of all.
+        env: the ShapeEnv of the symbols, where no argument is a fake tensor that has one; None for a new one.
+    """
     given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
-    mode = given[0].fake_mode if given else _symbolic_mode(allow_non_fake_inputs)
+    mode = given[0].fake_mode if given else _symbolic_mode(allow_non_fake_inputs, env)
     gm = _record(f, _symbolic_arguments(mode, args, contexts), mode, True, None, table)
     gm.shape_env = mode.shape_env
     return gm

@@ -17,7 +17,7 @@ from flambeau_kernels.cpu.shapes.order import is_ordered_last
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._subclass import overridable_function
-from ..._symbolic import SymInt
+from ..._symbolic import SymInt, sym_min
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, shifted
 from .._makers import refusing
@@ -485,6 +485,38 @@ _last_split: Any = (), (0,)
 split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 
 
+@view(surface=0, several=True, operator="split(input, size, dim)", samples="x(5, 2), 2, 0", public_name="split")
+def split_into_size(input, size, dim):
+    """`input` cut along `dim` into pieces of `size`, the last of what is left: `split` where sizes are symbols.
+
+    A graph of it cuts other inputs into pieces of that size too, in whatever number.
+    """
+
+
+@split_into_size.kernel
+def _split_by_size(a, size, dim):
+    return _split(a, _sizes_of_pieces(a.shape[dim], size), dim)
+
+
+def _sizes_of_pieces(n: Any, size: Any) -> tuple[Any, ...]:
+    before = int(-(-n // size)) - 1 if n else 0
+    return (*(size,) * before, n - size * before)
+
+
+@split_into_size.piece
+def _piece_of_size(index, ndim, size, dim):
+    return slice_dim, (dim, index * size, (index + 1) * size, 1)
+
+
+@split_into_size.batch
+def _split_into_size_batch(level: Any, op: Any, args: Any) -> Any:
+    x, size, dim = args
+    return level.wrap(run(op, level.front(x), size, shifted(x, dim)))
+
+
+split_into_size.vjp(lambda grad: grad)  # each piece has its own history
+
+
 @composite(
     surface=FUNCTION | METHOD, numpy_names=False, named_too={"split_size_or_sections": ("split_size",)},
     samples="x(5, 2), 2; x(2, 5), (1, 4), 1", elements="moved",
@@ -512,8 +544,9 @@ def split(tensor, split_size_or_sections: int | Sequence[int], dim=0):
     if isinstance(sizes, (int, SymInt)):
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split expects split_size be {'non-negative' if sizes else 'positive'}, but got split_size={sizes}")
-        before = int(-(-n // sizes)) - 1 if n else 0
-        sizes = [*[sizes] * before, n - sizes * before]
+        if isinstance(sizes, SymInt) or isinstance(n, SymInt):
+            return split_into_size.function(tensor, sizes, d)
+        sizes = _sizes_of_pieces(n, sizes)
     elif sum(sizes) != n or any(s < 0 for s in sizes):
         raise RuntimeError(
             f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {d}), "
@@ -564,7 +597,7 @@ def chunk(input, chunks: int, dim=0):
     if chunks >= 1 << 63:
         raise ValueError(f"chunk(): Overflow when unpacking long long: 'chunks' is 2**63 or more: {chunks}")
     n = input.shape[dim]
-    size = -(-n // chunks)
+    size = (n + chunks - 1) // chunks
     return split(input, [0] * chunks, dim) if size == 0 else split(input, size, dim)
 
 
@@ -606,9 +639,11 @@ def tensor_split(input, indices_or_sections, dim=0):
         if at <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {at}")
         check_room("tensor_split", (at,), _BYTES_OF_A_VIEW)
-        least, extra = divmod(n, at)
-        at = [i * least + min(i, extra) for i in range(1, at)]
-    bounds = [slice(None, i).indices(n)[1] for i in at]
+        least, extra = n // at, n % at
+        bounds = [i * least + sym_min(i, extra) for i in range(1, at)]
+    else:
+        at = [need_int("tensor_split", "indices", i) for i in at]
+        bounds = [min(max(i + n if i < 0 else i, 0), n) for i in at]
     pieces, before = [], 0
     for b in [*bounds, n]:
         pieces.append(slice_dim.function(input, d, before, max(b, before), 1))
