@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from flambeau_kernels.cpu.creation import windows as kernel
+from flambeau_kernels.cpu.tier import compiles
 
 from ... import dtypes
 from ..._warn import warn_once
@@ -352,6 +354,9 @@ def stft(
     return made if return_complex or return_complex is None else OPS["view_as_real"].function(made)
 
 
+_COMPILED_FROM = 512                                  # elements of frames; fewer are soon added by numpy
+
+
 @primitive(surface=0, samples="of istft", batch_rule=leading)
 def overlap_add(frames, hop):
     """The sum of frames that start `hop` apart: ``(..., count, n) -> (..., (count - 1) * hop + n)``."""
@@ -363,6 +368,13 @@ overlap_add.in_pieces("...__->..._")
 @overlap_add.kernel
 def _overlap_add(a, hop):
     count, n = a.shape[-2:]
+    if a.size >= _COMPILED_FROM and a.dtype.kind in "fc" and compiles():
+        from flambeau_kernels.cpu.fourier.overlap import overlapped
+
+        # Complex samples are two numbers side by side.
+        numbers, parts = (np.ascontiguousarray(a).view(a.real.dtype), 2) if a.dtype.kind == "c" else (a, 1)
+        made = overlapped(numbers.reshape(prod(a.shape[:-2]), count, n * parts), hop * parts)
+        return made.view(a.dtype).reshape(*a.shape[:-2], -1)
     made = np.zeros((*a.shape[:-2], (count - 1) * hop + n), a.dtype)
     for t in range(count):
         made[..., t * hop : t * hop + n] += a[..., t, :]

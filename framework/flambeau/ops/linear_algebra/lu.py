@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.shapes.triangle import triangle_of
+
 from ... import dtypes
 from ...tensor import Tensor
 from .._batching import leading
@@ -325,17 +327,27 @@ ldl_of.in_pieces("...__->...__,..._,...")
 @ldl_of.kernel
 def _ldl(a, hermitian):
     batch, n = a.shape[:-2], a.shape[-1]
-    rule = _lapack.routine("hetrf" if hermitian and a.dtype.kind == "c" else "sytrf", a) if a.size else None
     packed, pivots, infos = [], [], []
     for (x,) in _lapack.each(a):
-        ld, pivot, info = rule(x, lower=1) if rule else (x, np.zeros(0), 0)
-        packed.append(np.tril(ld))
+        ld, pivot, info = _ldl_of_one(x, hermitian) if n else (x, np.zeros(0), 0)
+        packed.append(ld)
         pivots.append(pivot)
         infos.append(info)
     return tuple(
         _lapack.stacked(parts, batch, shape, d)
         for parts, shape, d in ((packed, (n, n), a.dtype), (pivots, (n,), np.int32), (infos, (), np.int32))
     )
+
+
+def _ldl_of_one(a: np.ndarray, hermitian: bool) -> tuple[np.ndarray, np.ndarray, int]:
+    """The packed factors of one matrix, column by column, its pivots, and the first zero block or 0."""
+    # Room for blocks of columns, without which LAPACK takes one after the other.
+    factor = _lapack.routine("hetrf" if hermitian and a.dtype.kind == "c" else "sytrf", a)
+    packed, pivots, info = factor(a, lower=1, lwork=_lapack.QR_BLOCK * len(a))
+    # The transpose is row-major, with zeros to be below its diagonal.
+    rows = packed.T
+    kept = triangle_of(rows, 0, True)
+    return (np.triu(rows) if kept is None else kept).T, pivots, info
 
 
 @ldl_of.shape
@@ -377,6 +389,14 @@ def ldl_factor(input, *, hermitian=False):
 
 
 ldl_factor.in_pieces("...__->...__,..._")
+
+
+@ldl_factor.plan(dtypes="fd", returns=Ldl)
+def _planned_ldl(a, hermitian):
+    if a.ndim != 2 or not a.size or a.shape[0] != a.shape[1]:
+        return None
+    packed, pivots, info = _ldl_of_one(a, False)      # real matrices are Hermitian where they are symmetric
+    return None if info else (packed, pivots)
 
 
 @primitive(surface=0, tensors=("LD", "pivots", "B"), memory=(COLUMNS,), samples="of linalg.ldl_solve", public_name="linalg.ldl_solve")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu.losses import all_count, all_equal, row_starts
+from flambeau_kernels.cpu.reductions.softmax import compiled_module
 
 from ... import dtypes
 from ...tensor import Tensor
@@ -17,6 +18,7 @@ from ..creation.ranges import arange
 from .loss import reduced, reduced_pieces, reduction_of
 
 F = "nn.functional"
+_COMPILED_FROM = 1024  # scores that are worth a kernel
 _PAIRS_LEFT_OUT_FROM = 4096  # pairs of classes, from which it repays to look for those of no label
 
 
@@ -187,12 +189,18 @@ def _multi_margin_loss_pieces(asked):
     return reduced_pieces(asked, [({0: 0, 1: 0}, 0, asked["input"].shape[0])])
 
 
-@multi_margin_loss.plan(tensors=("input",), beside=("target",), most_by_numpy=8192)
+_MARGINS_BY_NUMPY = 8192                              # scores of which the margins are soon found by numpy
+
+
+@multi_margin_loss.plan(tensors=("input",), beside=("target",), dtypes="fd", rows=True)
 def _planned_margins(a, t, p, margin, weight, size_average, reduce, reduction):
-    if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
+    if a.ndim != 2 or not a.size or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
         return None
-    if not a.flags.c_contiguous or not all_count(t, a.shape[1], -1):
+    if not all_count(t, a.shape[1], -1):
         return None
+    if a.size > _MARGINS_BY_NUMPY:
+        rows = compiled_module("losses.margin_rows")
+        return None if rows is None else _reduced(rows.of_targets(a, t, p == 2, margin), reduction, size_average, reduce)
     own = t + row_starts(*a.shape)
     over = a - a.take(own).reshape(-1, 1)
     over += margin
@@ -243,6 +251,15 @@ def multilabel_margin_loss(input, target, size_average: bool | int | None = None
     over = over.where((over > 0) & (listed.unsqueeze(2) > belongs.unsqueeze(1)), 0)
     loss = over.sum([1, 2]) / count
     return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
+
+
+@multilabel_margin_loss.plan(tensors=("input",), beside=("target",), dtypes="fd", rows=True)
+def _planned_label_margins(a, labels, size_average, reduce, reduction):
+    if a.ndim != 2 or a.size < _COMPILED_FROM or labels.shape != a.shape or labels.dtype.char != "l":
+        return None
+    rows = compiled_module("losses.margin_rows")
+    losses = None if rows is None else rows.of_labels(a, labels)
+    return None if losses is None else _reduced(losses, reduction, size_average, reduce)
 
 
 @multilabel_margin_loss.in_pieces

@@ -51,6 +51,7 @@ from .._spec import (
 )
 from .._spec.in_rows import InRows
 from .._spec.names import keep, reduces
+from .._spec.plans import Plan
 
 _new = object.__new__
 
@@ -135,8 +136,22 @@ def prelu(input, weight):
                 f"{describe(input=input, weight=weight)}"
             )
     if weight.ndim == 1:
-        weight = weight.reshape(() if input.ndim == 0 else (1,) if input.ndim == 1 else (slopes,) + (1,) * (input.ndim - 2))
+        weight = weight.reshape(_shape_of_slopes(input.ndim, slopes))
     return prelu_kernel.function(input, weight)
+
+
+def _shape_of_slopes(ndim: int, slopes: int) -> tuple[int, ...]:
+    """The shape in which a vector of `slopes` broadcasts with the channels of an input of `ndim` dimensions."""
+    return () if ndim == 0 else (1,) if ndim == 1 else (slopes,) + (1,) * (ndim - 2)
+
+
+@prelu.plan(by="shape", tensors=("input", "weight"))
+def _planned_prelu(input, weight):
+    slopes = weight.numel()
+    if weight.ndim != 1 or weight.dtype is not input.dtype or slopes != 1 and (input.ndim < 2 or input.shape[1] != slopes):
+        return None
+    shape = _shape_of_slopes(input.ndim, slopes)
+    return Plan(lambda a, weight: prelu_kernel.formula.direct(a, weight.reshape(shape)))
 
 
 @elementwise(
