@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import flambeau as fb
 import flambeau_kernels
 from flambeau_kernels import engines
 from flambeau_kernels.cpu import conv, tier
@@ -444,3 +446,60 @@ def test_the_numpy_backend_compiles_nothing(monkeypatch):
     x, w, b, settings = operands("3x3", np.float32)
 
     conv.convolve(x, w, *settings, b)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    ("shape", "outputs", "kernel", "stride", "padding", "dilation", "groups"),
+    [
+        ((2, 24, 9, 11), 40, (3, 3), (1, 1), (1, 1), (2, 2), 1), ((3, 8, 7, 30), 17, (3, 2), (2, 1), (1, 0), (1, 1), 1),
+        ((1, 3, 20, 21), 9, (7, 7), (2, 2), (3, 3), (1, 1), 1), ((2, 36, 6, 5), 24, (3, 3), (1, 1), (1, 1), (1, 1), 3),
+        ((2, 9, 4, 5, 6), 33, (2, 3, 3), (1, 2, 1), (1, 1, 1), (1, 1, 1), 1), ((1, 16, 30, 70), 130, (5, 5), (3, 3), (2, 2), (1, 1), 1),
+    ],
+)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_channels_last_in_memory_change_where_results_lie_and_nothing_else(
+    shape, outputs, kernel, stride, padding, dilation, groups, transposed, dtype
+):
+    rng = np.random.default_rng(0)
+    weight = (shape[1], outputs // groups) if transposed else (outputs, shape[1] // groups)
+    x, w, b = (rng.normal(size=s).astype(dtype) for s in (shape, (*weight, *kernel), (outputs,)))
+    spatial = [(n - 1) * s + d * (k - 1) + 1 - 2 * p for n, s, d, k, p in zip(shape[2:], stride, dilation, kernel, padding, strict=True)]
+    made = tuple(spatial) if transposed else arrays.output_sizes(shape[2:], kernel, stride, padding, dilation)
+    by = direct.Direct(x, w, made, stride, padding, dilation, groups, transposed)
+    expected = by(x, w, b)
+
+    for left, right in itertools.product((x, last(x)), (w, last(w))):
+        out = direct.Direct(left, right, made, stride, padding, dilation, groups, transposed)(left, right, b)
+
+        assert is_last(out) == is_last(left)
+        np.testing.assert_array_equal(np.ascontiguousarray(out).view(np.uint8), expected.view(np.uint8))
+
+
+def last(x: np.ndarray) -> np.ndarray:
+    """`x` with its channels last in memory."""
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1)).transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+@pytest.mark.parametrize("formats", [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_orders_of_memory_of_results_and_gradients(transposed, formats):
+    rng = np.random.default_rng(0)
+    function = fb.nn.functional.conv_transpose2d if transposed else fb.nn.functional.conv2d
+    x, w = fb.tensor(rng.normal(size=(2, 16, 9, 8))), fb.tensor(rng.normal(size=(16, 16, 3, 3)))
+    expected = function(x, w, None, 2, 1)
+    grad = fb.tensor(rng.normal(size=expected.shape))
+    leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+    wanted = fb.autograd.grad(function(*leaves, None, 2, 1), leaves, grad)
+    x, w, grad = (t.to(memory_format=fb.channels_last) if f else t for t, f in zip((x, w, grad), formats, strict=True))
+    leaves = [x.detach().requires_grad_(), w.detach().requires_grad_()]
+    for _ in range(2):
+        made = function(*leaves, None, 2, 1)
+        plain = function(x, w, None, 2, 1)
+        given = fb.autograd.grad(made, leaves, grad)
+
+        for each in (made, plain):
+            assert each.is_contiguous(memory_format=fb.channels_last if any(formats[:2]) else fb.contiguous_format)
+            np.testing.assert_allclose(each.detach().numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)
+        for got, right in zip(given, wanted, strict=True):
+            np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-12, atol=1e-12)

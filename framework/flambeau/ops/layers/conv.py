@@ -327,18 +327,18 @@ def _crop(x: Tensor, spatial: Ints) -> Tensor:
 @convolution.vjp_on_arrays
 def _convolution_vjp_on_arrays(grad, input, weight, stride, padding, dilation, transposed, groups):
     from flambeau_kernels.cpu import conv as kernels
-    from flambeau_kernels.cpu.shapes.layout import alike
+    from flambeau_kernels.cpu.shapes.layout import ordered_as
 
     settings = (stride, padding, dilation, groups)
     kernel = weight.shape[2:]
     if transposed:
         return (
-            lambda: alike(kernels.cropped(kernels.convolve(grad, _conj(weight), *settings), input.shape[2:]), input),
+            lambda: ordered_as(kernels.cropped(kernels.convolve(grad, _conj(weight), *settings), input.shape[2:]), input),
             lambda: kernels.convolve_weight(grad, _conj(input), kernel, *settings),
             lambda: kernels.channel_sum(grad),
         )
     return (
-        lambda: alike(kernels.convolve_input(grad, _conj(weight), input.shape[2:], *settings), input),
+        lambda: ordered_as(kernels.convolve_input(grad, _conj(weight), input.shape[2:], *settings), input),
         lambda: kernels.convolve_weight(_conj(input), grad, kernel, *settings),
         lambda: kernels.channel_sum(grad),
     )
@@ -621,12 +621,14 @@ def _planned_convolution(
     op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
     transposed: bool = False, output_padding: Any = 0,
 ) -> Plan | None:  # fmt: skip
-    """The plan of a convolution."""
+    """The plan of a convolution, of operands in rows or with their channels last."""
     from flambeau_kernels.cpu import conv as kernels
+    from flambeau_kernels.cpu.shapes.layout import alike
     from flambeau_kernels.cpu.shapes.order import is_last
 
     x, batched = _batched(op, input, weight, n)
-    if is_last(x._array) or is_last(weight._array):
+    last = [t._array for t in (x, weight) if is_last(t._array)]
+    if len(last) + sum(t._array.flags.c_contiguous for t in (x, weight)) < 2 or bias is not None and not bias._array.flags.c_contiguous:
         return None
     if isinstance(padding, str):
         stride, dilation = as_ints(op, "stride", stride, n), as_ints(op, "dilation", dilation, n)
@@ -638,6 +640,8 @@ def _planned_convolution(
     run = kernels.planned(x._array, weight._array, made, *settings[:3], groups, transposed)
     if run is None:
         return None
+    if last:
+        return Plan(lambda x, w, b: alike(run(x, w, b), x, w), convolution, lambda _, *tensors: (*tensors, *settings)) if batched else None
     if not batched:                                   # the node is of the batch of one
         return Plan(lambda x, *rest: run(x[None], *rest)[0])
     return Plan(run, convolution, lambda _, *tensors: (*tensors, *settings))
@@ -649,7 +653,7 @@ def _planned_transposed(op, n, input, weight, bias, stride, padding, output_padd
 
 for _n, _ops in enumerate(((conv1d, conv_transpose1d), (conv2d, conv_transpose2d), (conv3d, conv_transpose3d)), 1):
     for _op, _plan in zip(_ops, (_planned_convolution, _planned_transposed), strict=True):
-        _op.plan(partial(_plan, _op.name, _n), by="shape", tensors=("input", "weight", "bias"))
+        _op.plan(partial(_plan, _op.name, _n), by="strides", tensors=("input", "weight", "bias"))
 
 
 @composite(

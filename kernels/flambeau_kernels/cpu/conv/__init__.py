@@ -97,9 +97,9 @@ def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: In
 
 
 def chosen(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
-    """What computes `correlation` for arrays of these shapes, strides of `x` and dtypes: ``run(x, w, bias)``."""
+    """What computes `correlation` for arrays of these shapes, strides and dtypes: ``run(x, w, bias)``."""
     settings = made, stride, padding, dilation, groups, transposed
-    key = x.shape, x.strides, x.dtype, w.shape, w.dtype, settings
+    key = x.shape, x.strides, x.dtype, w.shape, w.strides, w.dtype, settings
     run = _chosen.get(key)
     if run is None:
         run = _kept(key, _choose(x, w, *settings), x.shape[2:], made)

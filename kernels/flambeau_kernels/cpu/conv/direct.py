@@ -15,7 +15,9 @@ import numpy as np
 from flambeau_kernels.engine.machine_code import llvm
 
 from ..register_tiles import tile
+from ..shapes.order import is_last
 from . import planes, product
+from .channels_last import lane_count, stages
 from .walk import Ints, Walk, walk
 
 # Bytes of planes laid out at a time: so much of a cache that several cores share.
@@ -44,9 +46,7 @@ class Source:
         self.step = step or min(n, least)
         self.blocks = tuple((i, min(i + self.step, n)) for i in range(0, n, self.step))
         self.shape = c, tables.plane
-        self.laying = None if in_place else [planes.prepare(x[i:j], tables.axes, tables.plane) for i, j in self.blocks]
-        if self.laying is not None:
-            self.lay_out = planes.lay_out.form((x.dtype, self.kind, _INT64), {"STEP": self.laying[0][2]})
+        self.laying = None if in_place else [planes.prepare(x[i:j], tables.axes, tables.plane, self.kind) for i, j in self.blocks]
 
     def planes(self, x: Any, number: int) -> Any:
         """Those of one block."""
@@ -58,13 +58,16 @@ class Source:
         if self.laying is None:
             return x
         made = np.empty((len(x), *self.shape), self.kind)
-        chunks, geometry, _ = self.laying[number]
-        self.lay_out(chunks, False, x, made, geometry)
+        chunks, geometry, lay_out = self.laying[number]
+        lay_out(chunks, False, x, made, geometry)
         return made
 
 
 class Direct:
-    """`convolve` or, `transposed`, `convolve_input` of arrays like `x` and `w`, to results of extents `made`."""
+    """`convolve` or, `transposed`, `convolve_input` of arrays like `x` and `w`, to results of extents `made`.
+
+    Channels of the results lie last in memory where those of `x` do.
+    """
 
     def __init__(self, x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
                  transposed: bool) -> None:  # fmt: skip
@@ -75,7 +78,7 @@ class Direct:
         group = (c // groups) * w.shape[1] * taps if transposed else outputs * w.shape[1] * taps
         tables = walk(transposed, x.shape[2:], made, w.shape[2:], stride, padding, dilation, c // groups, channel)
         self.kind = wide_kind(x.dtype)
-        self.shape, self.dtype = (n, groups * outputs, *made), x.dtype
+        self.shape, self.dtype, self.last = (n, groups * outputs, *made), x.dtype, is_last(x)
         rows, vectors = tile("convolutions")
         tiles = -(-outputs // rows)
         self.constants = np.zeros((groups, tiles * rows), self.kind)
@@ -88,14 +91,21 @@ class Direct:
         at = [0, *accumulate(len(p.weight) for p in tables.passes)]
         table = [number for p, k, start in zip(tables.passes, at, starts, strict=False) for number in (len(p.weight), k, start)]
         places = np.concatenate([p.weight for p in tables.passes])
+        self.weight_last = is_last(w)
+        if self.weight_last:                          # read where it lies: elements of the kernel are as far apart as input channels were
+            elements = np.divmod(places, channel)
+            output, channel = (1, channel) if transposed else (output, 1)
+            places = np.where(places < 0, -1, elements[0] * channel + elements[1] * w.shape[1])
         self.packing = groups * tiles * len(tables.passes), places, np.array([outputs, group, output, tiles, groups * tiles, *table])
         self.source = Source(x, tables)
         self.bits = _HALF_BITS if pairs else w.dtype
         self.lane = np.dtype(np.int32) if pairs else self.kind
         self.pack = product.pack_weights.form((self.bits, self.lane, _INT64, _INT64), {"ROWS": rows, "PAIRS": pairs})
+        side = min(product.SQUARE, lane_count(self.kind)) if self.last else 0
         self.correlate = product.correlate.form(
             (self.source.kind, self.lane, self.kind, x.dtype, _INT64, _INT64),
-            {"ROWS": rows, "VECTORS": vectors, "HALF": "" if self.kind == x.dtype else x.dtype.name, "PAIRS": pairs},
+            {"ROWS": rows, "VECTORS": vectors, "HALF": "" if self.kind == x.dtype else x.dtype.name, "PAIRS": pairs, "SIDE": side,
+             "STAGES": stages(side) if side else ()},
         )
         self.passes = tuple(
             tuple(self._prepared(one, start, tables, last - first, c, groups) for one, start in
@@ -106,20 +116,27 @@ class Direct:
     def _prepared(self, one: Any, start: int, tables: Walk, images: int, c: int, groups: int) -> tuple[int, np.ndarray, np.ndarray]:
         counts = self.shape[2:]
         steps = [prod(counts[i + 1:]) for i in range(len(counts))]
+        channel = prod(counts)
+        if self.last:
+            steps, channel = [s * self.shape[1] for s in steps], 1
         first = sum(f * s for f, s in zip(one.first, steps, strict=True))
-        out = self.shape[1] * prod(counts), prod(counts), tuple(s * k for s, k in zip(steps, one.steps, strict=True))
+        out = self.shape[1] * prod(counts), channel, tuple(s * k for s, k in zip(steps, one.steps, strict=True))
         layout = source_layout(tables, one.counts, c, groups, out)
         chunks, geometry = product.prepare(one, layout, images, groups, self.shape[1] // groups, self.kind, self.source.pairs, start,
                                           first)  # fmt: skip
         return chunks, one.source, geometry
 
     def __call__(self, x: Any, w: Any, bias: Any) -> Any:
-        if not w.flags.c_contiguous:
+        if not (self.weight_last or w.flags.c_contiguous):
             w = np.ascontiguousarray(w)
         packed = np.empty(self.weights, self.lane)
         chunks, places, table = self.packing
         self.pack(chunks, False, w.view(self.bits), packed, places, table)
-        out = np.empty(self.shape, self.dtype)
+        if self.last:
+            out = np.empty((self.shape[0], *self.shape[2:], self.shape[1]), self.dtype)
+            out = out.transpose(0, out.ndim - 1, *range(1, out.ndim - 1))
+        else:
+            out = np.empty(self.shape, self.dtype)
         constants = self.constants if bias is None else self._filled(bias)
         for number, passes in enumerate(self.passes):
             source = self.source.planes(x, number)

@@ -15,17 +15,21 @@ from flambeau_kernels.engine.language import (
     kernel,
     lanes,
     load,
+    local,
     outlined,
     rolled,
     shuffle,
     store,
+    unroll,
+    vector,
     widened,
 )
 
+from .channels_last import stages, transpose
 from .walk import Axis
 
-# Elements one chunk writes.
-CHUNK = 1 << 15
+# Elements one chunk writes; channels and positions of the squares that are transposed where channels lie last.
+CHUNK, SIDE = 1 << 15, 8
 # Slots of the geometry: planes and channels, planes in a chunk, strides of the source by image and channel; then for
 # each of three axes: size, low, stride, extent, number of phases, stride of the source; then their phases.
 PLANES, CHANNELS, PER_CHUNK, IMAGE, CHANNEL, AXES, WIDE, PHASES = 0, 1, 2, 3, 4, 5, 6, 5 + 3 * 6
@@ -111,6 +115,61 @@ def lay_out(chunk, source, planes, geometry, *, STEP):
                             to += x[3]
 
 
+def square(source, distance, to, plane, channels, positions, STAGES):
+    """`SIDE` positions of a row, or as many as there are, of some channels, to a row of each plane."""
+    v = local(vector(widened(to), SIDE), SIDE)
+    if (channels >= SIDE) & (positions >= SIDE):
+        for k in unroll(range(SIDE)):
+            v[k] = load(source, k * distance, SIDE)
+        transpose(v, STAGES, SIDE)
+        for r in unroll(range(SIDE)):
+            store(to, r * plane, v[r])
+    else:
+        for r in rolled(range(min(channels, SIDE))):
+            for k in rolled(range(min(positions, SIDE))):
+                to[r * plane + k] = source[k * distance + r]
+
+
+@kernel(in_vectors=True)
+def lay_out_last(chunk, source, planes, geometry, *, STAGES):
+    """`lay_out` of an array whose channels lie last; a chunk is `SIDE` channels of an image."""
+    KIND = widened(planes)
+    LANES = lanes(KIND)
+    z, y, x = geometry + AXES, geometry + (AXES + WIDE), geometry + (AXES + 2 * WIDE)
+    phases = geometry + PHASES
+    size = z[3] * y[3] * x[3] * z[4] * y[4] * x[4]
+    groups = (geometry[CHANNELS] + SIDE - 1) // SIDE
+    image = chunk // groups
+    channel = (chunk - image * groups) * SIDE
+    channels = min(SIDE, geometry[CHANNELS] - channel)
+    plane = source + (image * geometry[IMAGE] + channel)
+    to = planes + (image * geometry[CHANNELS] + channel) * size
+    for pz in rolled(range(z[4])):
+        for py in rolled(range(y[4])):
+            for px in rolled(range(x[4])):
+                phase = phases[2 * MOST_PHASES + px]
+                start = first_inside(x[1], phase, x[2])
+                stop = past_inside(x[0], x[1], phase, x[2], x[3])
+                at_x, distance = (start * x[2] + phase - x[1]) * x[5], x[2] * x[5]
+                for i in rolled(range(z[3])):
+                    at_z = i * z[2] + phases[pz] - z[1]
+                    for j in rolled(range(y[3])):
+                        at_y = j * y[2] + phases[MOST_PHASES + py] - y[1]
+                        inside = (at_z >= 0) & (at_z < z[0]) & (at_y >= 0) & (at_y < y[0]) & (start < stop)
+                        begin, end = x[3], x[3]
+                        if inside:
+                            begin, end = start, stop
+                            row = plane + (at_z * z[5] + at_y * y[5] + at_x)
+                            for k in rolled(range(0, stop - start, SIDE)):
+                                # The last square begins within the one before it, where there is one.
+                                at = min(k, max(stop - start - SIDE, 0))
+                                outlined(square)(row + at * distance, distance, to + start + at, size, channels, stop - start - at, STAGES)
+                        for r in rolled(range(channels)):
+                            outlined(fill_row)(to + r * size, 0, begin, KIND, LANES)
+                            outlined(fill_row)(to + r * size, end, x[3], KIND, LANES)
+                        to += x[3]
+
+
 def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype, prepared: dict[Any, Any]) -> np.ndarray:
     """The planes ``(images, channels, plane)`` of `x`, ``(images, channels, *axes)``, as `kind`.
 
@@ -121,14 +180,14 @@ def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype, prepar
     key = x.shape, x.strides, x.itemsize
     found = prepared.get(key)
     if found is None:
-        found = prepared[key] = prepare(x, axes, plane)
-    chunks, geometry, step = found
-    lay_out.run(chunks, x, made, geometry, STEP=step)
+        found = prepared[key] = prepare(x, axes, plane, kind)
+    chunks, geometry, form = found
+    form(chunks, False, x, made, geometry)
     return made
 
 
-def prepare(x: Any, axes: tuple[Axis, ...], plane: int) -> tuple[int, np.ndarray, int]:
-    """Chunks, geometry and STEP of `lay_out` for arrays like `x`."""
+def prepare(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype) -> tuple[int, np.ndarray, Any]:
+    """Chunks, geometry and the form of the kernel that lays arrays like `x` out as `kind`."""
     images, channels = x.shape[:2]
     size = x.itemsize
     geometry = np.zeros(PHASES + 3 * MOST_PHASES, np.int64)
@@ -140,5 +199,8 @@ def prepare(x: Any, axes: tuple[Axis, ...], plane: int) -> tuple[int, np.ndarray
         geometry[PHASES + a * MOST_PHASES : PHASES + a * MOST_PHASES + len(axis.phases)] = axis.phases
     for a in range(3 - len(axes)):
         geometry[AXES + a * WIDE : AXES + (a + 1) * WIDE] = 1, 0, 1, 1, 1, 0
+    types = x.dtype, kind, geometry.dtype
+    if x.strides[1] == size and channels >= SIDE:
+        return images * -(-channels // SIDE), geometry, lay_out_last.form(types, {"STAGES": stages(SIDE)})
     distance = axes[-1].stride * x.strides[-1] // size
-    return -(-images * channels // per_chunk), geometry, distance if distance in (1, 2) else 0
+    return -(-images * channels // per_chunk), geometry, lay_out.form(types, {"STEP": distance if distance in (1, 2) else 0})

@@ -36,10 +36,12 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.engine.machine_code import llvm
 
 from ..register_tiles import tile
+from .channels_last import transpose
 from .walk import Ints, Pass
 
 # Taps of a panel, and output channels of a block, rounded up to whole tiles.
 DEPTH, MOST = 160, 128
+SQUARE = 8                                            # channels and positions that are transposed, at most
 LINE = 64                                             # bytes of a line of the cache
 # Floating-point operations of a chunk: some 30 microseconds.
 CHUNK = 3_000_000
@@ -239,15 +241,38 @@ def deliver_row(to, source, outputs, length, channel, WIDTH, LANES, HALF):
                     store(to, o * channel + i, load(source, o * WIDTH + i, LANES, left), left)
 
 
+def deliver_last(out, sums, outputs, position, count, geometry, WIDTH, STAGES, SIDE):
+    """`deliver` of all rows, to results whose channels lie last: squares of channels by positions are transposed."""
+    step = geometry[OUT_X]
+    v = local(vector(widened(sums), SIDE), SIDE)
+    j = 0
+    while j < count:
+        row = (position + j) // geometry[ROW]
+        x = position + j - row * geometry[ROW]
+        length = min(geometry[ROW] - x, count - j)
+        to = out + (row_start(row, geometry + ROW, geometry + OUT_IMAGE) + x * step)
+        for i in range(0, length, SIDE):
+            for o in range(0, outputs, SIDE):
+                for r in unroll(range(SIDE)):
+                    v[r] = load(sums, (o + r) * WIDTH + j + i, SIDE)
+                transpose(v, STAGES, SIDE)
+                for k in unroll(range(SIDE)):
+                    if k < length - i:
+                        store(to, (i + k) * step + o, v[k], outputs - o)
+        j += length
+
+
 @kernel(in_vectors=True)
-def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTORS, HALF, PAIRS):
+def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTORS, HALF, PAIRS, SIDE, STAGES):
+    """SIDE is that of the squares that are transposed in these STAGES where channels lie last in `out`, else 0."""
     KIND = widened(bias)
     LANES = lanes(KIND)
     WIDTH = LANES * VECTORS
     STEP = 2 if PAIRS else 1
     panel = local(widened(packed), DEPTH * WIDTH)
     BLOCK = -(-MOST // ROWS) * ROWS
-    sums = local(KIND, BLOCK * WIDTH)
+    # Squares begin in the last rows, and go beyond them.
+    sums = local(KIND, (BLOCK + SIDE) * WIDTH + SIDE)
     taps, blocks = geometry[TAPS], geometry[OUTPUT_BLOCKS]
     rest = chunk // blocks
     first = (chunk - rest * blocks) * BLOCK
@@ -274,7 +299,7 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
             while o < outputs:
                 left = outputs - o
                 part = weights + (o * steps + k // STEP * ROWS)
-                if k + depth == taps:
+                if SIDE == 0 and k + depth == taps:
                     # Stores that wait for memory would hold up the next tile, so lines of results are asked for before it is multiplied.
                     for r in unroll(range(ROWS)):
                         for j in unroll(range(0, WIDTH, LINE // (KIND.bits // 8))):
@@ -283,13 +308,15 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
                     multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS, PAIRS)
                 else:
                     multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS, PAIRS)
-                if k + depth == taps:
+                if SIDE == 0 and k + depth == taps:
                     # Tile by tile: rows of results a page apart share few places of the first cache, which all of them at
                     # once overflow.
                     deliver(target + o * geometry[OUT_CHANNEL], sums + o * WIDTH, min(ROWS, left), position, count, geometry, LANES,
                             VECTORS, HALF)  # fmt: skip
                 o += ROWS
             k += depth
+        if SIDE:
+            deliver_last(target, sums, outputs, position, count, geometry, WIDTH, STAGES, SIDE)
         position += WIDTH
 
 

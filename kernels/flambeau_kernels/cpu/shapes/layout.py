@@ -9,12 +9,17 @@ import numpy as np
 from . import move
 from .order import is_last, is_ordered_last
 
-__all__ = ["alike", "planar"]
+__all__ = ["alike", "ordered_as", "planar"]
 
 
 def planar(x: Any) -> Any:
     """`x` in the order of its dimensions."""
     return move.contiguous(x)
+
+
+def ordered_as(made: Any, source: Any) -> Any:
+    """`made` with its channels last in memory if those of `source` are, else in the order of its dimensions."""
+    return alike(made, source) if is_ordered_last(source) else planar(made)
 
 
 def alike(made: Any, *sources: Any) -> Any:
