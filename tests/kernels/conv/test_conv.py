@@ -503,3 +503,17 @@ def test_orders_of_memory_of_results_and_gradients(transposed, formats):
             np.testing.assert_allclose(each.detach().numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)
         for got, right in zip(given, wanted, strict=True):
             np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("channels", [2, 3, 5, 6])
+def test_elements_of_few_channels_are_taken_at_every_step(channels, dtype):
+    rng = np.random.default_rng(0)
+    for step, width in itertools.product((1, 2, 3, 4), (5, 18, 37, 150)):
+        x, w = rng.normal(size=(2, channels, 4, width)).astype(dtype), rng.normal(size=(4, channels, 1, 3)).astype(dtype)
+        settings = (1, step), (0, 1), (1, 1)
+        made = arrays.output_sizes(x.shape[2:], (1, 3), *settings)
+
+        plain, turned = (direct.Direct(a, w, made, *settings, 1, False)(a, w, None) for a in (x, last(x)))
+
+        np.testing.assert_array_equal(np.ascontiguousarray(turned).view(np.uint8), plain.view(np.uint8))

@@ -6,6 +6,7 @@ fixed distance from its position. Arrays of up to three axes; a chunk lays out s
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-from .channels_last import stages, transpose
+from .channels_last import lane_count, stages, transpose
 from .walk import Axis
 
 # Elements one chunk writes; channels and positions of the squares that are transposed where channels lie last.
@@ -34,6 +35,8 @@ CHUNK, SIDE = 1 << 15, 8
 # each of three axes: size, low, stride, extent, number of phases, stride of the source; then their phases.
 PLANES, CHANNELS, PER_CHUNK, IMAGE, CHANNEL, AXES, WIDE, PHASES = 0, 1, 2, 3, 4, 5, 6, 5 + 3 * 6
 MOST_PHASES = 64
+# Distances of elements, up to which vectors are made of whole ones: one pixel or two of three channels.
+MOST_STEP = 6
 
 
 def fill_row(to, start, stop, KIND, LANES):
@@ -44,31 +47,51 @@ def fill_row(to, start, stop, KIND, LANES):
         to[i] = KIND(0)
 
 
-def copy_row(source, to, count, distance, KIND, LANES, STEP):
-    """``to[i] = source[i * distance]``; STEP is the distance where it is 1 or 2, else 0."""
+def copy_row(source, to, count, distance, KIND, LANES, STEP, TAKEN):
+    """``to[i] = source[i * distance]``; STEP is the distance where vectors are `TAKEN` at it, else 0."""
     if STEP == 0:
-        for i in rolled(range(count)):
-            to[i] = source[i * distance]
+        copy_elements(source, to, count, distance)
     elif count >= LANES:
         for i in rolled(range(0, count - LANES, LANES)):
-            copy_vector(source, to, i, LANES, STEP)
+            copy_vector(source, to, i, LANES, STEP, TAKEN)
         # The last vector begins within the one before it: stores of parts take several times as long.
-        copy_vector(source, to, count - LANES, LANES, STEP)
+        copy_vector(source, to, count - LANES, LANES, STEP, TAKEN)
     elif STEP == 1:
         store(to, 0, load(source, 0, LANES, count), count)
-    else:
+    elif STEP == 2:
         left = 2 * count - 1
         a, b = load(source, 0, LANES, left), load(source, LANES, LANES, left - LANES)
         store(to, 0, shuffle(a, b, tuple(range(0, 2 * LANES, 2))), count)
-
-
-def copy_vector(source, to, i, LANES, STEP):
-    if STEP == 1:
-        store(to, i, load(source, i, LANES))
     else:
-        # Nothing beyond the last element that is taken is read.
-        a, b = load(source, 2 * i, LANES), load(source, 2 * i + LANES - 1, LANES)
-        store(to, i, shuffle(a, b, tuple(range(0, LANES, 2)) + tuple(range(LANES + 1, 2 * LANES, 2))))
+        copy_elements(source, to, count, distance)
+
+
+def copy_elements(source, to, count, distance):
+    for i in rolled(range(count)):
+        to[i] = source[i * distance]
+
+
+def copy_vector(source, to, i, LANES, STEP, TAKEN):
+    made = load(source, STEP * i, LANES)
+    for FROM, PICKED in unroll(TAKEN):
+        made = shuffle(made, load(source, STEP * i + FROM, LANES), PICKED)
+    store(to, i, made)
+
+
+@lru_cache(32)
+def taken(step: int, lanes: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """How elements `step` apart come into one vector: where the second and each later vector of the source begins, and which lanes of
+    what has been taken and of that vector are taken with it. Nothing beyond the last element is read."""
+    made = []
+    for v in range(1, step):
+        begin = v * lanes if v < step - 1 else v * (lanes - 1)
+        picked = []
+        for k in range(lanes):
+            place = step * k
+            before = place if v == 1 else k           # the first vector is as it was read
+            picked.append(before if place < v * lanes else lanes + min(place - begin, lanes - 1))
+        made.append((begin, tuple(picked)))
+    return tuple(made)
 
 
 def first_inside(low, phase, stride):
@@ -83,7 +106,7 @@ def past_inside(size, low, phase, stride, extent):
 
 
 @kernel(in_vectors=True)
-def lay_out(chunk, source, planes, geometry, *, STEP):
+def lay_out(chunk, source, planes, geometry, *, STEP, TAKEN):
     KIND = widened(planes)
     LANES = lanes(KIND)
     first = chunk * geometry[PER_CHUNK]
@@ -108,7 +131,7 @@ def lay_out(chunk, source, planes, geometry, *, STEP):
                             if inside:
                                 outlined(fill_row)(to, 0, start, KIND, LANES)
                                 row = plane + (at_z * z[5] + at_y * y[5] + at_x)
-                                copy_row(row, to + start, stop - start, x[2] * x[5], KIND, LANES, STEP)
+                                copy_row(row, to + start, stop - start, x[2] * x[5], KIND, LANES, STEP, TAKEN)
                                 outlined(fill_row)(to, stop, x[3], KIND, LANES)
                             else:
                                 outlined(fill_row)(to, 0, x[3], KIND, LANES)
@@ -203,4 +226,5 @@ def prepare(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype) -> tuple
     if x.strides[1] == size and channels >= SIDE:
         return images * -(-channels // SIDE), geometry, lay_out_last.form(types, {"STAGES": stages(SIDE)})
     distance = axes[-1].stride * x.strides[-1] // size
-    return -(-images * channels // per_chunk), geometry, lay_out.form(types, {"STEP": distance if distance in (1, 2) else 0})
+    step = distance if 1 <= distance <= MOST_STEP else 0
+    return -(-images * channels // per_chunk), geometry, lay_out.form(types, {"STEP": step, "TAKEN": taken(step, lane_count(kind))})
