@@ -62,6 +62,41 @@ def test_gradients_and_parameters_stay_plain(plain):
     assert [type(t) for t in (p * 2, p.data, p.detach())] == [fb.Tensor] * 3
 
 
+def differentiated(lib, override):
+    """What a class sees of `grad` and `backward`, and the classes of gradients."""
+    seen = []
+
+    class Watching(lib.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(getattr(func, "__name__", ""))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Mode(override):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(f"mode: {func.__name__}")
+            return func(*args, **(kwargs or {}))
+
+    x, p = lib.ones(2).as_subclass(Watching).requires_grad_(), lib.ones(2, requires_grad=True)
+    (of_class,), (of_plain,) = lib.autograd.grad((x * 2).sum(), x), lib.autograd.grad((p * x).sum(), [p])
+    lib.autograd.backward((x * 2).sum())
+    (x * 2).sum().backward()
+    with Mode():
+        y = (p * 2).sum()
+        lib.autograd.grad(y, p, retain_graph=True)
+        lib.autograd.backward([y], retain_graph=True)
+        y.backward()
+    return seen, [type(g).__name__ for g in (of_class, of_plain, p.grad)]
+
+
+@pytest.mark.oracle
+def test_classes_and_modes_are_asked_for_gradients_as_in_pytorch(oracle):
+    ours = differentiated(fb, fb.overrides.TorchFunctionMode)
+
+    assert ours == differentiated(oracle, oracle.overrides.TorchFunctionMode)
+    assert ours[0].count("grad") == 2
+
+
 def test_a_class_of_no_module_keeps_its_results():
     scope = {"Tensor": fb.Tensor}
     exec("Loose = type('Loose', (Tensor,), {})", scope)  # a module says its name, this text does not

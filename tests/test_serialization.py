@@ -1220,3 +1220,49 @@ def test_a_legacy_file_is_loaded_without_a_second_copy_of_its_tensors(tmp_path):
         fb.load(tmp_path / "x.pt")
 
     assert peak() < 1.5 * 4_000_000
+
+
+def test_fake_tensors_are_written_as_tensors_with_room_for_their_values():
+    from flambeau._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        whole, layer = fb.randn(4, 3, dtype=fb.float64), fb.nn.Linear(2, 3)
+        nowhere = fb.ones(2, device="meta")
+        fakes = {"whole": whole, "part": whole[1:, ::2], "state": layer.state_dict(), "weight": layer.weight, "meta": nowhere}
+    with fb.serialization.skip_data(materialize_fake_tensors=True):
+        data = saved(fakes)
+
+    made = loaded(data)
+    made["whole"][2, 2] = 7.0
+    assert made["part"].tolist() == [[0.0, 0.0], [0.0, 7.0], [0.0, 0.0]]
+    assert made["part"].stride() == (3, 2)
+    assert made["state"]["bias"].tolist() == [0.0] * 3
+    assert isinstance(made["weight"], Parameter)
+    assert made["weight"].requires_grad
+    assert made["weight"].untyped_storage().data_ptr() == made["state"]["weight"].untyped_storage().data_ptr()
+    assert made["meta"].is_meta
+    assert len(data) > 4 * 3 * 8 + 3 * 2 * 4 + 3 * 4
+
+
+@pytest.mark.oracle
+def test_pytorch_reads_fake_tensors_that_were_written_as_tensors(oracle):
+    from flambeau._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        fakes = {"a": fb.ones(2, 3, dtype=fb.bfloat16), "p": fb.nn.Parameter(fb.ones(2))}
+    with fb.serialization.skip_data(materialize_fake_tensors=True), mode:
+        data = saved(fakes)
+
+    made = oracle.load(io.BytesIO(data))
+    assert made["a"].equal(oracle.zeros(2, 3, dtype=oracle.bfloat16))
+    assert isinstance(made["p"], oracle.nn.Parameter)
+
+
+def test_skip_data_holds_until_the_context_ends():
+    with fb.serialization.skip_data(materialize_fake_tensors=True):
+        with fb.serialization.skip_data():
+            assert loaded(saved(fb.ones(2))).tolist() == [0.0, 0.0]
+        assert serialization._options.materializes
+
+    assert not serialization._options.materializes
+    assert loaded(saved(fb.ones(2))).tolist() == [1.0, 1.0]

@@ -7,8 +7,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .autograd import backward, grad
 from .overrides import DisableTorchFunctionSubclass, resolve_name
 from .tensor import Tensor
+from .utils._pytree import tree_map
 
 
 class Answers(dict[str, Callable[..., Any]]):
@@ -49,6 +51,8 @@ class OverTensor(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "is_reflected", False):       # answers take operands in the order of the operation
             func, args = func.flambeau_op.method, args[::-1]
+        if func is grad or func is backward:
+            return _differentiated(func, args, kwargs or {})
         answer = cls._answer_of(func)
         if answer is not None:
             return answer(func, args, kwargs or {})
@@ -100,6 +104,19 @@ class OverTensor(Tensor):
     def grad(self, value: Any) -> None:
         self._elements.grad = elements_of(value)
 
+    def detach(self) -> Any:
+        """These elements without their history; in-place changes are seen on both sides."""
+        return self._alike(self._elements.detach())
+
+    def detach_(self) -> Any:
+        """Forget the history of these elements."""
+        self._elements = self._elements.detach()
+        return self
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        return self.detach()
+
     def retain_grad(self) -> None:
         """Keep the gradient of these elements, which an operation has made."""
         self._elements.retain_grad()
@@ -130,6 +147,14 @@ class OverTensor(Tensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         raise RuntimeError(f".numpy() is not supported for tensor subclasses, got {type(self).__name__}; make a plain Tensor of it first")
+
+
+def _differentiated(func: Any, args: Any, kwargs: Any) -> Any:
+    """`autograd.grad` or `backward` of the elements; gradients look like what they belong to."""
+    found = func(*tree_map(elements_of, args), **tree_map(elements_of, kwargs))
+    if func is backward:
+        return None
+    return tuple([g if g is None or not isinstance(x, OverTensor) else x._alike(g) for x, g in zip(args[1], found, strict=True)])
 
 
 def elements_of(x: Any) -> Any:

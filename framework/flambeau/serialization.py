@@ -88,6 +88,7 @@ class _Options(threading.local):
     mmap_flags = MAP_PRIVATE
     endianness: LoadEndianness | None = None
     skip_data = False
+    materializes = False
     unsafe = False
 
 
@@ -208,18 +209,19 @@ class set_default_mmap_options:  # PyTorch's name
 class skip_data:  # PyTorch's name
     """Inside this context `save` leaves storages as zeros in the file, and `load` does not read them.
 
-    Raises: NotImplementedError for ``materialize_fake_tensors=True``.
+    Args:
+        materialize_fake_tensors: whether `save` writes fake tensors as tensors of the device that they stand for.
     """
 
     def __init__(self, materialize_fake_tensors: bool = False) -> None:
-        if materialize_fake_tensors:
-            raise NotImplementedError("skip_data: materialize_fake_tensors=True is not supported")
+        self._asked = True, materialize_fake_tensors
 
     def __enter__(self) -> None:
-        self._before, _options.skip_data = _options.skip_data, True
+        self._before = _options.skip_data, _options.materializes
+        _options.skip_data, _options.materializes = self._asked
 
     def __exit__(self, *_: object) -> None:
-        _options.skip_data = self._before
+        _options.skip_data, _options.materializes = self._before
 
 
 # -- places --------------------------------------------------------------------------------------------------
@@ -447,7 +449,7 @@ def _write_archive(obj: object, file: Any, folder: str, protocol: int, record_by
     from flambeau._files.archive import ALIGNMENT, ArchiveWriter
     from flambeau._files.torch_pickler import pickle_with_storages
 
-    pickled, storages = pickle_with_storages(obj, protocol, _location_of)
+    pickled, storages = pickle_with_storages(obj, protocol, _location_of, materializes=_options.materializes)
     archive = ArchiveWriter(file, folder, _options.crc32)
     archive.add("data.pkl", pickled)
     archive.add(".format_version", b"1")

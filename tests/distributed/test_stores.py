@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -151,3 +153,59 @@ def test_prefixes_keep_keys_apart():
     assert base.get("x/k") == b"1"
     assert base.get("x/y/k") == b"2"
     assert dist.PrefixStore("x", base).underlying_store is base
+
+
+def bound_socket():
+    made = socket.socket()
+    made.bind(("127.0.0.1", 0))
+    return made, made.getsockname()[1]
+
+
+def test_a_server_listens_on_a_socket_that_is_bound_already():
+    bound, port = bound_socket()
+    server = dist.TCPStore("127.0.0.1", port, is_master=True, master_listen_fd=bound.detach())
+    client = dist.TCPStore("127.0.0.1", port)
+    client.set("k", "v")
+
+    assert server.port == port
+    assert server.get("k") == b"v"
+
+
+def test_a_socket_of_another_port_is_refused():
+    (bound, port), (other, another) = bound_socket(), bound_socket()
+
+    with bound, other, pytest.raises(dist.DistStoreError, match=f"is bound to port {port}, expected to be bound to port {another}"):
+        dist.TCPStore("127.0.0.1", another, is_master=True, master_listen_fd=bound.fileno())
+
+
+def test_what_is_no_socket_is_refused(tmp_path):
+    (tmp_path / "f").write_text("")
+    descriptor = os.open(tmp_path / "f", os.O_RDONLY)
+
+    with pytest.raises(dist.DistNetworkError, match=f"file descriptor {descriptor}"):
+        dist.TCPStore("127.0.0.1", 29999, is_master=True, master_listen_fd=descriptor)
+    os.close(descriptor)
+
+
+def test_an_engine_of_a_program_is_told_of_its_group_and_of_its_options():
+    told = []
+
+    class Engine(dist.ProcessGroup):
+        def barrier(self, *args, **kwargs):
+            pass
+
+    def make(options, pg_options):
+        told.append((options.group_rank, options.group_size, options.timeout, options.global_ranks_in_group, pg_options))
+        options.store.set(f"of {options.group_id}", "1")
+        return Engine(options.group_rank, options.group_size)
+
+    dist.Backend.register_backend("told", make, extended_api=True)
+    try:
+        dist.init_process_group("told", store=dist.HashStore(), rank=0, world_size=1, pg_options="first")
+        dist.new_group([0], timedelta(seconds=7), "told", pg_options="second")
+    finally:
+        dist.destroy_process_group()
+        del dist.Backend._makers["told"]
+        dist.Backend.backend_list.remove("told")
+
+    assert told == [(0, 1, timedelta(minutes=30), [], "first"), (0, 1, timedelta(seconds=7), [0], "second")]

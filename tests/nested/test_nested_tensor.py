@@ -74,6 +74,19 @@ torch.zeros_like(nt)
 torch.where(nt > 2, nt, 0.0).values()
 nt.clamp(0, 2).values()
 nt.expand(2, -1, 3).shape
+nt.select(0, 1)
+nt.select(dim=0, index=-1)
+nt.masked_fill(nt > 2, -1.0).values()
+nt.clone().zero_().values()
+nt.clone().fill_(3).values()
+nt.swapaxes(1, 2).values()
+nt.mT.shape
+torch.broadcast_tensors(nt, nt)[1].values()
+F.l1_loss(nt, nt * 2)
+torch.autograd.grad((g * g).sum(), g)[0].values()
+torch.autograd.grad(g.softmax(1).values().sum(), [g], allow_unused=True)[0].shape
+torch.autograd.backward([(g * g).sum()])
+(torch.autograd.backward([(g * g).sum(), g.sum()]), g.grad.values())[1]
 N.to_padded_tensor(nt, 0.0)
 nt.to_padded_tensor(0.0, (2, 4, 3)).shape
 N.to_padded_tensor(nt, 0.0, (2, 2, 3))
@@ -116,7 +129,8 @@ N.nested_tensor_from_jagged(b)
 def worlds(lib):
     a, b = lib.arange(6.0).reshape(2, 3), lib.arange(9.0).reshape(3, 3) + 10
     nt = lib.nested.nested_tensor([a, b], layout=lib.jagged)
-    return {"torch": lib, "N": lib.nested, "J": lib.jagged, "F": lib.nn.functional, "a": a, "b": b, "nt": nt}
+    g = nt.detach().clone().requires_grad_()
+    return {"torch": lib, "N": lib.nested, "J": lib.jagged, "F": lib.nn.functional, "a": a, "b": b, "nt": nt, "g": g}
 
 
 def shown(value):
@@ -325,3 +339,51 @@ def test_parts_of_several_dtypes_are_refused_rather_than_rounded(parts, dtype):
     if isinstance(parts[0], fb.Tensor):
         with pytest.raises(RuntimeError, match="must have the same dtype"):
             nested.as_nested_tensor(parts, layout=fb.jagged)
+
+
+@pytest.mark.filterwarnings("ignore:.*batchmean")
+@pytest.mark.parametrize(
+    "name", ["mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
+             "poisson_nll_loss", "soft_margin_loss", "hinge_embedding_loss"],
+)  # fmt: skip
+def test_losses_are_of_all_elements(name):
+    loss = getattr(F, name)
+    x = nested.nested_tensor([fb.rand(2, 3), fb.rand(1, 3)], layout=fb.jagged, requires_grad=True)
+    y = (x.detach() * 0.9).requires_grad_(False)
+
+    assert fb.equal(loss(x, y), loss(x.values(), y.values()))
+    each = loss(x, y, reduction="none")
+    assert fb.equal(each.values(), loss(x.values(), y.values(), reduction="none"))
+    assert each.offsets() is x.offsets()
+    (slope,) = fb.autograd.grad(loss(x, y), x)
+    assert slope.shape == x.shape
+
+
+MADE = {
+    "jagged": lambda: nested.nested_tensor([fb.rand(2, 3), fb.rand(1, 3)], layout=fb.jagged, requires_grad=True),
+    "strided": lambda: nested.nested_tensor([fb.rand(2, 3), fb.rand(1, 3)], requires_grad=True),
+    "masked": lambda: fb.masked.masked_tensor(fb.rand(2), fb.tensor([True, False]), requires_grad=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize("cut", [lambda x: x.detach(), lambda x: x.data, fb.detach, lambda x: x.detach_()])
+@pytest.mark.parametrize("kind", MADE)
+def test_a_detached_tensor_over_another_has_no_history(kind, cut):
+    x = MADE[kind]()
+
+    made = cut(x * 2)
+
+    assert type(made) is type(x)
+    assert not made.requires_grad
+    assert made.is_leaf
+    assert cut(x).requires_grad_().is_leaf
+
+
+def test_losses_of_parts_with_holes_are_refused():
+    x = nested.narrow(fb.rand(2, 5), 1, fb.tensor([0, 1]), fb.tensor([2, 3]), layout=fb.jagged)
+
+    with pytest.raises(RuntimeError, match="holes"):
+        F.mse_loss(x, x)
+    with pytest.raises(RuntimeError, match="batchmean"):
+        F.kl_div(x.contiguous(), x.contiguous(), reduction="batchmean")

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import flambeau as fb
 from flambeau import _arrays, _state, dtypes
 from flambeau._files.storages import STORAGE_NAMES, SavedStorage, bytes_of_storage, storage_kind
@@ -29,6 +31,18 @@ class _Name:
 
     def __call__(self) -> None:
         raise TypeError(f"{self.module}.{self.name} is only a name")
+
+
+class _Rebuilt:
+    """What the file is to make by a call."""
+
+    def __init__(self, function: _Name, args: tuple[Any, ...]) -> None:
+        self.function, self.args = function, args
+
+
+def _is_fake(tensor: Any) -> bool:
+    """Whether the tensor has no values, and stands for one on a device that has."""
+    return type(tensor._array) is _arrays.MetaArray and not tensor.is_meta
 
 
 @functools.cache
@@ -57,13 +71,13 @@ _GETS = tuple(pickle.BINGET + bytes((i,)) for i in range(256))
 class _TorchPickler(_Pickler):
     """Writes tensors as PyTorch does, with references to storages that are kept beside the pickle."""
 
-    def __init__(self, file: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool) -> None:
+    def __init__(self, file: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool, materializes: bool = False) -> None:
         super().__init__(file, protocol)
         if protocol < 4:                              # which has no frames
             self.write = file.write
         self.storages: dict[str, SavedStorage] = {}
         self._location_of = location_of
-        self._legacy = legacy
+        self._legacy, self._materializes = legacy, materializes
         self._by_memory: dict[Any, SavedStorage] = {}
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
@@ -117,10 +131,14 @@ class _TorchPickler(_Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _Name):
             return obj.name
+        if isinstance(obj, _Rebuilt):
+            return obj.function, obj.args
         if _state.IN_FORCE and isinstance(obj, Tensor):
             _state.settle()                           # a result that was put off is a tensor of the usual class once it is there
         if isinstance(obj, Tensor) and type(obj).__reduce_ex__ is Tensor.__reduce_ex__:
             return self._tensor(obj)
+        if self._materializes and isinstance(obj, Tensor) and type(obj._array) is _arrays.MetaArray:
+            return self._materialized(obj)
         if isinstance(obj, Parameter) and type(obj) is Parameter:
             return self._parameter(obj)
         if isinstance(obj, Tensor) and obj.is_nested:
@@ -176,6 +194,16 @@ class _TorchPickler(_Pickler):
             return _utils("_rebuild_tensor_v3"), (*place, tensor.dtype)
         return _utils("_rebuild_tensor_v2"), place
 
+    def _materialized(self, fake: Any) -> Any:
+        """A fake tensor as one of the device that it stands for."""
+        if fake.is_meta:
+            return _utils("_rebuild_meta_tensor_no_storage"), (fake.dtype, tuple(fake.shape), fake.stride(), fake.requires_grad)
+        place = (self._storage(fake, storage_kind(fake)), fake.storage_offset(), tuple(fake.shape), fake.stride())
+        if isinstance(fake, Parameter):
+            values = _Rebuilt(_utils("_rebuild_tensor_v2"), (*place, False, OrderedDict()))
+            return _utils("_rebuild_parameter"), (values, fake.requires_grad, OrderedDict())
+        return _utils("_rebuild_tensor_v2"), (*place, fake.requires_grad, OrderedDict())
+
     def _parameter(self, parameter: Any) -> Any:
         # Not `.data`, which is a Parameter again where tensor subclasses are handled.
         values = wrap(parameter._array)
@@ -188,8 +216,11 @@ class _TorchPickler(_Pickler):
 
     def _storage(self, tensor: Any, kind: Any) -> SavedStorage:
         """The storage of `tensor`, written once for all tensors that share it."""
-        buffer = storage_buffer(tensor)
-        memory = (str(tensor.device), _arrays.address(buffer)) if buffer.nbytes else id(buffer)
+        if _is_fake(tensor):
+            buffer, memory = np.broadcast_to(np.uint8(0), (tensor.untyped_storage().nbytes(),)), id(tensor._storage)
+        else:
+            buffer = storage_buffer(tensor)
+            memory = (str(tensor.device), _arrays.address(buffer)) if buffer.nbytes else id(buffer)
         known = self._by_memory.get(memory)
         if known is None:
             known = self._by_memory[memory] = self._new_storage(buffer, kind, self._location_of(tensor))
@@ -246,16 +277,17 @@ def _torch_name(obj: Any) -> _Name | None:
 
 
 def pickle_with_storages(
-    obj: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool = False,
+    obj: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool = False, materializes: bool = False,
 ) -> tuple[bytes, dict[str, SavedStorage]]:
     """`obj` as a pickle, and the storages it refers to by key.
 
     Args:
         location_of: what to write as the location of a tensor's storage.
         legacy: write references as the older format does.
+        materializes: write fake tensors as tensors of the device that they stand for, with zeros.
     Raises: pickle.PicklingError, TypeError or what the objects' own reduction raises.
     """
     out = io.BytesIO()
-    pickler = _TorchPickler(out, protocol, location_of, legacy)
+    pickler = _TorchPickler(out, protocol, location_of, legacy, materializes)
     pickler.dump(obj)
     return out.getvalue(), pickler.storages

@@ -8,9 +8,13 @@ import numpy as np
 
 from .. import _names, _state
 from .._warn import warn_once
+from ..ops._dispatch import dispatch_torch_function, overriding_classes
 from ..tensor import Tensor, wrap
 from . import engine
 from .tape import Node, is_of_nobody
+
+OVERRIDING, IN_FORCE, local = _state.OVERRIDING, _state.IN_FORCE, _state.local
+_state.share(globals(), "OVERRIDING", "IN_FORCE")  # keeps them as they are there
 
 
 def backward(
@@ -36,6 +40,10 @@ def backward(
     tensor([ 2., 40.])
     """
     vectors = grad_tensors if grad_tensors is not None else grad_variables
+    if (OVERRIDING or IN_FORCE) and (local.calls.modes or overriding_classes((tensors,))):
+        given = {"retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
+        dispatch_torch_function(backward, overriding_classes((tensors,)), (tensors, vectors), given)
+        return
     if _state.INTERPRETED and isinstance(tensors, Tensor) and vectors is None and inputs is None and not (retain_graph or create_graph):
         _state.event("backward", tensors, lambda: _backward(tensors, None, retain_graph, create_graph, None))
     else:
@@ -101,6 +109,11 @@ def grad(
     (tensor(27., grad_fn=<MulBackward0>), (tensor(18.),))
     """
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    if (OVERRIDING or IN_FORCE) and (local.calls.modes or overriding_classes((outputs, inputs))):
+        return dispatch_torch_function(grad, overriding_classes((outputs, inputs)), (outputs, inputs), {
+            "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
+            "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
+        })  # fmt: skip
     if not inputs:
         raise RuntimeError("autograd.grad(): `inputs` cannot be empty; give the tensors to differentiate with respect to")
     if allow_unused is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -25,6 +26,27 @@ class reduce_op:
     PRODUCT = ReduceOp.PRODUCT
     MIN = ReduceOp.MIN
     MAX = ReduceOp.MAX
+
+
+@dataclass
+class _DistributedBackendOptions:
+    """What an engine's function is told of the group that it is to make.
+
+    Args:
+        store: a store with keys of this group alone.
+        group_rank: this process's rank in the group.
+        group_size: how many ranks it has.
+        timeout: how long calls wait for other ranks.
+        group_id: the group's name.
+        global_ranks_in_group: the members, ranks of the job; none for the group of all.
+    """
+
+    store: Store
+    group_rank: int
+    group_size: int
+    timeout: timedelta
+    group_id: str
+    global_ranks_in_group: list[int]
 
 
 class Backend(str):
@@ -58,18 +80,24 @@ class Backend(str):
         Args:
             name: the engine's name.
             func: called with ``(store, rank, world_size, timeout)``; returns a `ProcessGroup`.
-            extended_api: not built; must be False.
+            extended_api: whether `func` is called with a `_DistributedBackendOptions` and the `pg_options` of the group instead.
             devices: kinds of devices it works on; taken for compatibility.
         Raises: RuntimeError for a name that is taken.
         """
         if name.lower() in cls._makers or name.lower() in ("gloo", "fake"):
             raise RuntimeError(f"Backend.register_backend: {name} is registered already")
-        if extended_api:
-            raise NotImplementedError("Backend.register_backend: extended_api is not built yet; take (store, rank, world_size, timeout)")
-        cls._makers[name.lower()] = (func, False)
+        cls._makers[name.lower()] = (func, extended_api)
         setattr(cls, name.upper(), name.lower())
         if name.lower() not in cls.backend_list:
             cls.backend_list.append(name.lower())
+
+
+def _made_by_program(engine: str, options: _DistributedBackendOptions, pg_options: Any) -> ProcessGroup:
+    """The group of an engine that `Backend.register_backend` was told."""
+    make, extended = Backend._makers[engine]
+    if extended:
+        return make(options, pg_options)
+    return make(options.store, options.group_rank, options.group_size, options.timeout)
 
 
 class _World:

@@ -10,7 +10,17 @@ from typing import Any
 import flambeau as fb
 
 from ._engine import ProcessGroup
-from ._groups import Backend, _default, _GroupMember, _world, default_pg_timeout, is_backend_available, is_mpi_available
+from ._groups import (
+    Backend,
+    _default,
+    _DistributedBackendOptions,
+    _GroupMember,
+    _made_by_program,
+    _world,
+    default_pg_timeout,
+    is_backend_available,
+    is_mpi_available,
+)
 from ._rendezvous import _address_here, rendezvous
 from ._stores import HashStore, PrefixStore, Store
 
@@ -35,7 +45,8 @@ def init_process_group(
         timeout: how long calls wait for other ranks; 30 minutes if None.
         world_size, rank: how many processes there are, and which this is; needed with `store`.
         store: a store that all processes see, instead of `init_method`.
-        group_name, pg_options: taken for compatibility.
+        group_name: taken for compatibility.
+        pg_options: what an engine of `Backend.register_backend` with `extended_api` is given; taken for compatibility with others.
         device_id: the device of this process: the CPU, or one of CUDA with "nccl"; tensors say where they are, so it is only checked.
     Raises: ValueError if it has been called already, or for arguments that do not fit; NotImplementedError for engines
         that are not built; DistBackendError that names ranks which do not come; RuntimeError for an engine that lacks a
@@ -62,7 +73,7 @@ def init_process_group(
     if world_size <= 0 or not 0 <= rank < world_size:
         raise ValueError(f"init_process_group: rank must be in [0, world_size), got rank {rank} and world_size {world_size}")
     try:
-        made = _make(engine, store, rank, world_size, timeout)
+        made = _make(engine, store, rank, world_size, timeout, pg_options)
     except BaseException:
         _forget()
         raise
@@ -110,13 +121,14 @@ def _engine_name(backend: Any) -> str:
     )
 
 
-def _make(engine: str, store: Store, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
+def _make(engine: str, store: Store, rank: int, size: int, timeout: timedelta, pg_options: Any) -> ProcessGroup:
     if engine == "fake":
         from ._fake import FakeGroup
 
         return FakeGroup(rank, size, "default", timeout)
     if engine in Backend._makers:
-        return Backend._makers[engine][0](PrefixStore("default", store), rank, size, timeout)
+        options = _DistributedBackendOptions(PrefixStore("default", store), rank, size, timeout, "default", [])
+        return _made_by_program(engine, options, pg_options)
     from ._mesh import Mesh
 
     # A job that ends and begins again on one store has new keys.

@@ -8,7 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 from ._engine import ProcessGroup
-from ._groups import Backend, _default, _GroupMember, _world, get_global_rank, get_rank, get_world_size
+from ._groups import (
+    Backend,
+    _default,
+    _DistributedBackendOptions,
+    _GroupMember,
+    _made_by_program,
+    _world,
+    get_global_rank,
+    get_rank,
+    get_world_size,
+)
 from ._joining import _engine_name, _on_mesh
 from ._stores import PrefixStore
 
@@ -28,7 +38,8 @@ def new_group(
         ranks: the members, ranks of the job; None for all.
         timeout: how long calls wait; that of the job if None.
         backend: the engine; that of the job if None.
-        pg_options, device_id: taken for compatibility.
+        pg_options: as for `init_process_group`.
+        device_id: taken for compatibility.
         use_local_synchronization: only the members call.
         group_desc: what the group is for.
     Returns: the group, or `GroupMember.NON_GROUP_MEMBER` on ranks outside of it.
@@ -60,7 +71,7 @@ def new_group(
         if not use_local_synchronization:
             _all_made(default, name)
         return _GroupMember.NON_GROUP_MEMBER
-    made = _subgroup(engine, default, members, rank, name, timeout or default.timeout)
+    made = _subgroup(engine, default, members, rank, name, timeout or default.timeout, pg_options)
     made.group_desc = group_desc or ""
     _world.groups[made] = (members, engine)
     if use_local_synchronization:
@@ -75,14 +86,18 @@ def _all_made(default: ProcessGroup, name: str) -> None:
     default.barrier(None, False, f"new_group of {name}")
 
 
-def _subgroup(engine: str, default: ProcessGroup, members: list[int], rank: int, name: str, timeout: timedelta) -> ProcessGroup:
+def _subgroup(
+    engine: str, default: ProcessGroup, members: list[int], rank: int, name: str, timeout: timedelta, pg_options: Any
+) -> ProcessGroup:
     if engine == "fake":
         from ._fake import FakeGroup
 
         return FakeGroup(members.index(rank), len(members), name, timeout, members)
     if engine in Backend._makers:
         assert _world.store is not None
-        return Backend._makers[engine][0](PrefixStore(name, _world.store), members.index(rank), len(members), timeout)
+        store = PrefixStore(name, _world.store)
+        options = _DistributedBackendOptions(store, members.index(rank), len(members), timeout, name, members)
+        return _made_by_program(engine, options, pg_options)
     if _world.mesh is None:
         raise NotImplementedError(
             f"new_group: a group of gloo in a job of {default.name()} is not built yet; init_process_group('gloo') makes both"

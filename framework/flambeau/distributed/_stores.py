@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -441,9 +442,9 @@ class PrefixStore(Store):
 class _Server:
     """The process that has the table of a TCPStore: a thread for each client that proved the key."""
 
-    def __init__(self, host: str, port: int, key: bytes) -> None:
+    def __init__(self, listening: socket.socket, key: bytes) -> None:
         self._key = key
-        self._socket = _wire.listen(host, port)
+        self._socket = listening
         self.port: int = self._socket.getsockname()[1]
         self._table = _Table()
         self._changed = threading.Condition()
@@ -526,10 +527,10 @@ class TCPStore(Store):
         timeout: how long to wait for the server, and for keys.
         wait_for_workers: whether the server waits until `world_size` processes are there.
         multi_tenant: share one server among stores of this process with the same address.
-        master_listen_fd: a listening socket for the server, as a file descriptor.
+        master_listen_fd: a socket that is bound to `port` already, as a file descriptor, for the server to listen on, whose it is then.
         use_libuv: taken for compatibility; there is one implementation.
     Raises: DistNetworkError without a server at that address, or when the keys differ; DistStoreError for workers that do
-        not come.
+        not come, and for a `master_listen_fd` that is bound to another port.
     """
 
     def __init__(
@@ -545,16 +546,17 @@ class TCPStore(Store):
         use_libuv: bool = True,
     ) -> None:
         super().__init__()
-        if master_listen_fd is not None:
-            raise NotImplementedError("TCPStore: master_listen_fd is not built yet; give host_name and port")
         seconds = _seconds("TCPStore", timeout)
         if not isinstance(port, int) or not 0 <= port < 65536:
             raise ValueError(f"TCPStore: port must be in [0, 65535], got {port!r}")
         self._timeout = timeout
         self._host, self._key = host_name, _wire.job_key()
         self._server: _Server | None = None
-        if is_master:
+        if is_master and master_listen_fd is not None:
+            self._server = _Server(_wire.listen_on(master_listen_fd, port), self._key)
+        elif is_master:
             self._server = self._serve_at(host_name, port, multi_tenant)
+        if self._server is not None:
             port = self._server.port
         self._port = port
         self._lock = threading.Lock()
@@ -571,7 +573,7 @@ class TCPStore(Store):
     def _serve_at(self, host: str, port: int, shared: bool) -> _Server:
         if shared and (host, port) in self._shared:
             return self._shared[host, port]
-        server = _Server(host, port, self._key)
+        server = _Server(_wire.listen(host, port), self._key)
         if shared:
             self._shared[host, server.port] = server
         return server

@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any
 
-from ._errors import DistNetworkError
+from ._errors import DistNetworkError, DistStoreError
 
 __all__ = ["Connection", "accept_proof", "connect", "job_key", "listen"]
 
@@ -93,6 +93,24 @@ def listen(host: str, port: int) -> socket.socket:
         raise DistNetworkError(
             f"distributed: cannot listen at {host}:{port}: {error} (EADDRINUSE means that another program has the port)"
         ) from error
+    return found
+
+
+def listen_on(descriptor: int, port: int) -> socket.socket:
+    """The socket `descriptor`, which is bound to `port`, listening.
+
+    Raises: DistStoreError if it is bound to another port; DistNetworkError if it is no socket that can listen.
+    """
+    try:
+        found = socket.socket(fileno=descriptor)
+        bound = found.getsockname()[1]
+        if bound == port:
+            found.listen(1024)
+    except (OSError, TypeError, IndexError) as error:
+        raise DistNetworkError(f"distributed: cannot listen on the file descriptor {descriptor}: {error}") from error
+    if bound != port:
+        found.detach()                                    # whose it was
+        raise DistStoreError(f"listen fd {descriptor} is bound to port {bound}, expected to be bound to port {port}")
     return found
 
 

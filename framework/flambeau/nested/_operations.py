@@ -20,7 +20,8 @@ Answer = Callable[[Any, Any, Any], Any]
 # Methods and functions that are no operations, which treat every element alike.
 _ELEMENTS = frozenset(
     """
-    bfloat16 bool double empty_like float full_like half int long ones_like rand_like randn_like short to type zeros_like
+    bfloat16 bool double empty_like fill float full_like half int long masked_fill ones_like rand_like randn_like short to type zero
+    zeros_like
     """.split()  # noqa: SIM905  # a list of words reads better
 )
 
@@ -88,6 +89,14 @@ def _wrapped(nt: NestedTensor, made: Any, ragged_idx: int | None = None) -> Any:
 
 def _elementwise(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     """An operation of the elements; Tensors beside nested ones broadcast to them."""
+    first, made = _of_elements(name, func, args, kwargs)
+    if made is first._elements:
+        return first                                  # stored in place, or nothing to do
+    return _wrapped(first, made)
+
+
+def _of_elements(name: str, func: Any, args: Any, kwargs: Any) -> tuple[NestedTensor, Any]:
+    """The first nested tensor, and what an operation gives of the elements of all."""
     first, *others = _nested(args, kwargs)
     for other in others:
         if other.shape != first.shape and (other.ndim != first.ndim or other.shape[other._ragged_idx] != first.shape[first._ragged_idx]):
@@ -101,11 +110,7 @@ def _elementwise(name: str, func: Any, args: Any, kwargs: Any) -> Any:
             return elements_of(x)
         return _beside(first, x, name)
 
-    given, named = pytree.tree_map(lined_up, args), pytree.tree_map(lined_up, kwargs)
-    made = func(*given, **named)
-    if made is first._elements:
-        return first                                  # stored in place, or nothing to do
-    return _wrapped(first, made)
+    return first, func(*pytree.tree_map(lined_up, args), **pytree.tree_map(lined_up, kwargs))
 
 
 def _beside(nt: NestedTensor, x: Tensor, name: str) -> Tensor:
@@ -199,6 +204,24 @@ def _over_last(name: str, func: Any, args: Any, kwargs: Any) -> Any:
             f"{_shape(nt)}"
         )
     return _wrapped(nt, func(nt._elements, shape, *rest, **kwargs))
+
+
+_LOSSES = (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div",
+    "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+)  # fmt: skip
+
+
+def _loss(name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    """A loss for each element, or their mean or sum, of all parts."""
+    if any(x._lengths is not None for x in _nested(args, kwargs)) or kwargs.get("reduction") == "batchmean":
+        raise RuntimeError(f"{name}(): not supported for nested tensors with holes between their parts, nor reduction='batchmean'")
+    first, made = _of_elements(name, func, args, kwargs)
+    return _wrapped(first, made) if made.ndim else made
+
+
+for _name in _LOSSES:
+    _answers(_name, named=True)(_loss)
 
 
 # -- products ----------------------------------------------------------------------------------------------------------------
@@ -301,11 +324,18 @@ def _item(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 @_answers("transpose")
+@_answers("swapaxes")
+@_answers("swapdims")
 def _transpose(func: Any, args: Any, kwargs: Any) -> Any:
     nt, one, two = _bound("input dim0 dim1", args, kwargs)
     a, b = _dim(nt, one, "transpose") + 1, _dim(nt, two, "transpose") + 1
     at = nt._ragged_idx
     return _wrapped(nt, nt._elements.transpose(a - 1, b - 1), b if at == a else a if at == b else at)
+
+
+@_answers("mT")
+def _matrix_transpose(func: Any, args: Any, kwargs: Any) -> Any:
+    return _transpose(func, (args[0], -2, -1), {})
 
 
 @_answers("permute")
@@ -412,6 +442,8 @@ def _within(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     given = dict(kwargs)
     where = 1 if name in ("split", "split_with_sizes") else 0
     dim = given.pop("dim", rest.pop(where) if len(rest) > where else 0)
+    if name == "select" and dim in (0, -nt.ndim):
+        return _item(func, (nt, *rest, *given.values()), {})
     at = _not_ragged(nt, dim, name)
     rest.insert(where, at)
     gone = name == "select" and at < nt._ragged_idx - 1
@@ -426,6 +458,15 @@ def _expand(func: Any, args: Any, kwargs: Any) -> Any:
         raise RuntimeError(f"expand(): cannot expand {_shape(nt)} to {tuple(map(str, wanted))}: the batch stays as it is")
     inner = [-1 if isinstance(n, NestedInt) else n for n in wanted[1:]]
     return _wrapped(nt, nt._elements.expand(inner))
+
+
+@_answers("broadcast_tensors")
+def _broadcast(func: Any, args: Any, kwargs: Any) -> Any:
+    first = _nested(args, kwargs)[0]
+    for x in args:
+        if not isinstance(x, NestedTensor) or x.shape != first.shape:
+            raise RuntimeError(f"broadcast_tensors(): expects nested tensors of one shape, got {_shape(first)} and {_shape(x)}")
+    return tuple(args)
 
 
 @_answers("contiguous")
