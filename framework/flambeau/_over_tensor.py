@@ -66,6 +66,9 @@ class OverTensor(Tensor):
         """The arguments of the class that make this tensor."""
         raise NotImplementedError(f"{type(self).__name__}._made_of")
 
+    def __copy__(self) -> Any:
+        return type(self)(*self._made_of())
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) not in memo:
             memo[id(self)] = type(self)(*copy.deepcopy(self._made_of(), memo))
@@ -117,6 +120,18 @@ class OverTensor(Tensor):
     def data(self) -> Any:  # type: ignore[override]
         return self.detach()
 
+    @data.setter
+    def data(self, value: Any) -> None:
+        self._elements.data = elements_of(value)
+
+    @property
+    def _version(self) -> int:  # type: ignore[override]
+        return self._elements._version
+
+    @property
+    def retains_grad(self) -> bool:
+        return self._elements.retains_grad
+
     def retain_grad(self) -> None:
         """Keep the gradient of these elements, which an operation has made."""
         self._elements.retain_grad()
@@ -124,6 +139,10 @@ class OverTensor(Tensor):
     def register_hook(self, hook: Any) -> Any:
         """Call ``hook(grad)`` with the gradient of the elements."""
         return self._elements.register_hook(hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call ``hook(tensor)`` with this tensor once its gradient has been added to."""
+        return self._elements.register_post_accumulate_grad_hook(lambda _: hook(self))
 
     def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
         """Accumulate gradients from this tensor of one element, or from `gradient`."""

@@ -380,6 +380,37 @@ def test_a_detached_tensor_over_another_has_no_history(kind, cut):
     assert cut(x).requires_grad_().is_leaf
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize("kind", MADE)
+def test_a_tensor_over_another_says_what_its_elements_say(kind):
+    x, seen = MADE[kind](), []
+    y = x * 2
+    y.retain_grad()
+    x.register_post_accumulate_grad_hook(seen.append)
+    y.sum().backward()
+    before = x._version
+    with fb.no_grad():
+        x.mul_(2)
+
+    assert y.retains_grad
+    assert len(seen) == 1
+    assert seen[0] is x
+    assert x._version == before + 1
+    again = copy.copy(x)
+    assert type(again) is type(x)
+    assert again._elements is x._elements
+
+
+@pytest.mark.parametrize("kind", ["jagged", "strided"])
+def test_data_of_nested_tensors_is_set(kind):
+    x = MADE[kind]()
+
+    x.data = x.data * 0 + 3
+
+    assert x.requires_grad
+    assert all(part.eq(3).all() for part in x.detach().unbind())
+
+
 def test_losses_of_parts_with_holes_are_refused():
     x = nested.narrow(fb.rand(2, 5), 1, fb.tensor([0, 1]), fb.tensor([2, 3]), layout=fb.jagged)
 
