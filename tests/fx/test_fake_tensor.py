@@ -258,3 +258,29 @@ def test_methods_that_make_tensors_make_fake_ones(name, args, inside):
     assert isinstance(made, FakeTensor)
     assert (made.device, made.dtype, made.shape) == (fb.device("cpu"), real.dtype, real.shape)
     assert (type(elsewhere), elsewhere.device) == (FakeTensor, fb.device("cuda:1"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda x: fb.unique(x), lambda x: fb.unique(x, return_inverse=True, return_counts=True),
+     lambda x: fb.unique(x, dim=1, return_counts=True), lambda x: fb.unique_consecutive(x, return_inverse=True),
+     lambda x: fb.unique_consecutive(x, dim=0)],
+)  # fmt: skip
+def test_distinct_elements_have_a_size_that_values_decide(call):
+    class Net(fb.nn.Module):
+        def forward(self, x):
+            return call(x)
+
+    def laid_out(made):
+        return [(tuple(t.shape), t.stride(), t.dtype) for t in (made if isinstance(made, tuple) else (made,))]
+
+    x = fb.tensor([[1.0, 1, 2], [1, 1, 2]])
+    program = fb.export.export(Net(), (x,))
+
+    for values in (x, fb.tensor([[3.0, 3, 3], [4, 5, 3]])):
+        made, expected = program.module()(values), call(values)
+        assert laid_out(made) == laid_out(expected)
+        pairs = zip(made, expected, strict=True) if isinstance(made, tuple) else [(made, expected)]
+        assert all(fb.equal(a, b) for a, b in pairs)
+    shown = [n.meta["val"] for n in program.graph.nodes if "getitem" in n.name]
+    assert any(isinstance(size, fb.SymInt) for t in shown for size in t.shape)

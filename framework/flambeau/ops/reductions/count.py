@@ -19,6 +19,7 @@ from flambeau_kernels.cpu.sorting import sort as kernel
 from ... import _state, dtypes
 from ..._arrays import MetaArray
 from ..._errors import ShapeCannotBeKnown
+from ..._symbolic import fresh, sym_max
 from ...tensor import Tensor, wrap, wrap_dim
 from .._batching import run
 from .._results import return_type
@@ -48,7 +49,8 @@ def _needs_values(name: str, *tensors: Any) -> None:
 
 
 def _check_unique(input, consecutive, dim):
-    _needs_values("unique", input)
+    if fresh.size is None:
+        _needs_values("unique", input)
     if input.is_complex():
         raise NotImplementedError(f'"unique" not implemented for {input.dtype}: complex values have no order')
     if dim is None:
@@ -73,7 +75,23 @@ def distinct(input, consecutive, dim):
 distinct.not_differentiable = "which elements are distinct jumps"
 
 
-distinct.shape(lambda input, consecutive, dim: _needs_values("unique", input))
+@distinct.shape
+def _distinct_shape(input, consecutive, dim):
+    flat = dim is None or not input.ndim
+    most = input.numel() if flat else input.shape[dim]    # pyright: ignore[reportCallIssue, reportArgumentType]
+    if fresh.size is None:
+        _needs_values("unique", input)
+    count = fresh.size(most)
+    places = (tuple(input.shape) if flat else (most,)), dtypes.int64
+    counts = (count,), dtypes.int64
+    if flat:
+        return [((count,), input.dtype), places, counts]
+    # Slices lie one after the other.
+    shape = (*input.shape[:dim], count, *input.shape[dim + 1 :])
+    steps, step = {}, input.dtype.itemsize
+    for d in (*(d for d in reversed(range(input.ndim)) if d != dim), dim):
+        steps[d], step = step, step * sym_max(shape[d], 1)
+    return [(shape, input.dtype, tuple(steps[d] for d in range(input.ndim))), places, counts]
 
 
 @distinct.kernel
