@@ -71,10 +71,9 @@ def _ints(numbers: Any, ndim: int) -> Any:
 
 def jagged_of(parts: Any) -> NestedTensor:
     """The nested tensor of the layout `jagged` of a file's dict of its parts. Raises: UnpicklingError for malformed ones."""
-    missing = object()
-    values, offsets, lengths, ragged = [
-        parts.get(name, missing) if isinstance(parts, dict) else missing for name in ("values", "offsets", "lengths", "_ragged_idx")
-    ]
+    missing: Any = object()
+    found = parts if isinstance(parts, dict) else {}
+    values, offsets, lengths, ragged = (found.get(name, missing) for name in ("values", "offsets", "lengths", "_ragged_idx"))
     tensors = [values, offsets] if lengths is None else [values, offsets, lengths]
     if not all(isinstance(part, Tensor) for part in tensors) or type(ragged) is not int or not 1 <= ragged <= values.ndim:
         raise UnpicklingError("load: the parts of a nested tensor are missing or malformed")

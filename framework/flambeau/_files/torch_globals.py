@@ -466,8 +466,8 @@ class TorchPolicy(Policy):
 
     def new(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.spend(_size(args))
-        if cls in (OrderedDict, _DimRange) and not args and not kwargs:
-            return cls()
+        if not args and not kwargs and (cls is OrderedDict or cls is _DimRange):
+            return OrderedDict() if cls is OrderedDict else _DimRange()
         if isinstance(cls, type) and self._is_allowed(cls):
             return cls.__new__(cls, *args, **kwargs)
         raise UnpicklingError(f"load: the file makes a {_describe(cls)}, which is not allowed")

@@ -309,7 +309,10 @@ def _index_put_(x: Any, indices: Any, values: Any, accumulate: bool = False) -> 
 
 
 def _backward(x: Any, *args: Any) -> None:
-    (fb.autograd.backward if isinstance(x, list) else fb.Tensor.backward)(x, *args)
+    if isinstance(x, list):
+        fb.autograd.backward(x, *args)
+    else:
+        x.backward(*args)
 
 
 def _gradients(

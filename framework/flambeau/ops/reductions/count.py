@@ -77,19 +77,21 @@ distinct.not_differentiable = "which elements are distinct jumps"
 
 @distinct.shape
 def _distinct_shape(input, consecutive, dim):
-    flat = dim is None or not input.ndim
-    most = input.numel() if flat else input.shape[dim]    # pyright: ignore[reportCallIssue, reportArgumentType]
     if fresh.size is None:
         _needs_values("unique", input)
+    assert fresh.size is not None
+    flat = dim is None or not input.ndim
+    at: Any = dim
+    most = input.numel() if flat else input.shape[at]
     count = fresh.size(most)
     places = (tuple(input.shape) if flat else (most,)), dtypes.int64
     counts = (count,), dtypes.int64
     if flat:
         return [((count,), input.dtype), places, counts]
     # Slices lie one after the other.
-    shape = (*input.shape[:dim], count, *input.shape[dim + 1 :])
+    shape = (*input.shape[:at], count, *input.shape[at + 1 :])
     steps, step = {}, input.dtype.itemsize
-    for d in (*(d for d in reversed(range(input.ndim)) if d != dim), dim):
+    for d in (*(d for d in reversed(range(input.ndim)) if d != at), at):
         steps[d], step = step, step * sym_max(shape[d], 1)
     return [(shape, input.dtype, tuple(steps[d] for d in range(input.ndim))), places, counts]
 
