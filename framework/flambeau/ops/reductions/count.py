@@ -78,8 +78,7 @@ distinct.not_differentiable = "which elements are distinct jumps"
 @distinct.shape
 def _distinct_shape(input, consecutive, dim):
     if fresh.size is None:
-        _needs_values("unique", input)
-    assert fresh.size is not None
+        return _needs_values("unique", input)             # raises, or None: values tell
     flat = dim is None or not input.ndim
     at: Any = dim
     most = input.numel() if flat else input.shape[at]
