@@ -246,9 +246,9 @@ def _nearest(n: int, exact: bool) -> Any:
     return resampled
 
 
-for _n in (1, 2, 3):
-    decomposes(f"upsample_nearest{_n}d")(_nearest(_n, False))
-    decomposes(f"_upsample_nearest_exact{_n}d")(_nearest(_n, True))
+for _rank in (1, 2, 3):
+    decomposes(f"upsample_nearest{_rank}d")(_nearest(_rank, False))
+    decomposes(f"_upsample_nearest_exact{_rank}d")(_nearest(_rank, True))
 
 
 @decomposes("upsample_linear1d")

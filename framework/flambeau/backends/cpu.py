@@ -51,7 +51,7 @@ def capabilities() -> Mapping[str, Any]:
 
     features = llvm.get_host_cpu_features()
     architecture = platform.machine()
-    told: dict[str, Any] = {"architecture": architecture, "cpu_name": llvm.get_host_cpu_name(), "num_logical_cores": os.cpu_count() or 1}
+    facts: dict[str, Any] = {"architecture": architecture, "cpu_name": llvm.get_host_cpu_name(), "num_logical_cores": os.cpu_count() or 1}
     if architecture.lower() in ("x86_64", "amd64"):
-        told |= {name: bool(features.get(known)) for name, known in _INSTRUCTIONS.items()}
-    return MappingProxyType(told)
+        facts |= {name: bool(features.get(known)) for name, known in _INSTRUCTIONS.items()}
+    return MappingProxyType(facts)

@@ -63,8 +63,8 @@ class Interpreter:
             except Exception as error:
                 if not self.extra_traceback or "While executing %" in str(error.args[:1]):
                     raise
-                said = error.args[0] if error.args else error
-                text = f"{said}\n\nWhile executing {node.format_node()}\nOriginal traceback:\n{node.stack_trace}"
+                message = error.args[0] if error.args else error
+                text = f"{message}\n\nWhile executing {node.format_node()}\nOriginal traceback:\n{node.stack_trace}"
                 if isinstance(error, KeyError):       # whose text is shown as that of a key, on one line
                     raise RuntimeError(text) from error
                 error.args = (text, *error.args[1:])

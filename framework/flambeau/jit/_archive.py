@@ -355,13 +355,13 @@ class Code:
         constants = self.constants
         _note_all(root._script_type, constants)
         while len(self._done) < len(constants.used):
-            for name, thing in list(constants.used.items()):
+            for name, definition in list(constants.used.items()):
                 if name in self._done:
                     continue
                 self._done.add(name)
                 home, _, short = name.rpartition(".")
                 path = home.replace(".", "/") + ".py"
-                text = function_text(thing, constants) if isinstance(thing, Function) else class_text(thing, constants)
+                text = function_text(definition, constants) if isinstance(definition, Function) else class_text(definition, constants)
                 self._texts.setdefault(path, {})[short] = text
 
     def files(self) -> dict[str, str]:

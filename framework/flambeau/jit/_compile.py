@@ -251,8 +251,8 @@ class Emitter(Expressions):
         def fail() -> None:
             text = self.constant("AssertionError: ")
             if s.msg is not None:
-                said = self.value(s.msg)
-                text = self.operator("aten::add", [text, said if said.type() == STR else self.operator("aten::str", [said])])
+                given = self.value(s.msg)
+                text = self.operator("aten::add", [text, given if given.type() == STR else self.operator("aten::str", [given])])
             self.at = s
             self.raises(text, "builtins.AssertionError")
 
@@ -352,8 +352,8 @@ class Emitter(Expressions):
             parts = [*parts[:at], middle, *parts[len(parts) - behind :]]
             targets = [t.value if isinstance(t, ast.Starred) else t for t in targets]
         if len(parts) != len(targets):
-            few = "many" if len(parts) > len(targets) else "few"
-            raise self.error(f"too {few} values to unpack: need {len(targets)} but found {len(parts)}")
+            too = "many" if len(parts) > len(targets) else "few"
+            raise self.error(f"too {too} values to unpack: need {len(targets)} but found {len(parts)}")
         for t, p in zip(targets, parts, strict=True):
             self.assign(t, p)
 

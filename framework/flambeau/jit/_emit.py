@@ -342,14 +342,14 @@ class Nodes:
             if not isinstance(has, Plain):
                 return has
         values: list[Value | None] = []
-        for block, thing in zip(blocks, (a, b), strict=True):
-            if thing is None or isinstance(thing, Undefined):
+        for block, branch_value in zip(blocks, (a, b), strict=True):
+            if branch_value is None or isinstance(branch_value, Undefined):
                 values.append(None)
                 continue
-            if not isinstance(thing, (Plain, Several)):
+            if not isinstance(branch_value, (Plain, Several)):
                 return Undefined(f"{name} is not the same thing in both branches", self._place(node))
             with self.into(block):
-                values.append(thing.value(self))
+                values.append(branch_value.value(self))
         if None not in values and (a_exits is RAISED) != (b_exits is RAISED) and not name.startswith("$"):
             values[0 if a_exits is RAISED else 1] = None  # nothing reads it
         kinds = [v.type() for v in values if v is not None]

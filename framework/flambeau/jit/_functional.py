@@ -283,31 +283,32 @@ def embedding_bag(
 # -- pooling -------------------------------------------------------------------------------------------------------------
 
 
-for _n in (1, 2, 3):
-    _ints = f"BroadcastingList{_n}[int]"
+for _rank in (1, 2, 3):
+    _ints = f"BroadcastingList{_rank}[int]"
     _windows = (
         f"input: Tensor, kernel_size: {_ints}, stride: {_ints} | None = None, padding: {_ints} = 0, dilation: {_ints} = 1, "
         "ceil_mode: bool = False, return_indices: bool = False"
     )
     _step, _given = "step: list[int] = [] if stride is None else stride", "(input, kernel_size, step, padding, dilation, ceil_mode)"
     _choice(
-        f"max_pool{_n}d", 6,
+        f"max_pool{_rank}d", 6,
         _written(
-            f"_max_pool{_n}d_with_indices", _windows, "tuple[Tensor, Tensor]", _step, f"return aten.max_pool{_n}d_with_indices{_given}"
+            f"_max_pool{_rank}d_with_indices", _windows, "tuple[Tensor, Tensor]", _step,
+            f"return aten.max_pool{_rank}d_with_indices{_given}",
         ),
-        _written(f"_max_pool{_n}d", _windows, "Tensor", _step, f"return aten.max_pool{_n}d{_given}"),
+        _written(f"_max_pool{_rank}d", _windows, "Tensor", _step, f"return aten.max_pool{_rank}d{_given}"),
     )  # fmt: skip
     # Of one dimension the size is given; of more, None stands for the one that there is.
-    _sizes = f"output_size: BroadcastingList{_n}[int{' | None' if _n > 1 else ''}]"
-    _pooled = f"pool{_n}d(input, {'_sizes_of(input, output_size)' if _n > 1 else 'output_size'})"
+    _sizes = f"output_size: BroadcastingList{_rank}[int{' | None' if _rank > 1 else ''}]"
+    _pooled = f"pool{_rank}d(input, {'_sizes_of(input, output_size)' if _rank > 1 else 'output_size'})"
     _asked = f"input: Tensor, {_sizes}, return_indices: bool = False"
     _choice(
-        f"adaptive_max_pool{_n}d", 2,
-        _written(f"_adaptive_max_pool{_n}d_both", _asked, "tuple[Tensor, Tensor]", f"return aten.adaptive_max_{_pooled}"),
-        _written(f"_adaptive_max_pool{_n}d", _asked, "Tensor", f"return aten.adaptive_max_{_pooled}[0]"),
+        f"adaptive_max_pool{_rank}d", 2,
+        _written(f"_adaptive_max_pool{_rank}d_both", _asked, "tuple[Tensor, Tensor]", f"return aten.adaptive_max_{_pooled}"),
+        _written(f"_adaptive_max_pool{_rank}d", _asked, "Tensor", f"return aten.adaptive_max_{_pooled}[0]"),
     )  # fmt: skip
-    if _n > 1:
-        _form(_written(f"adaptive_avg_pool{_n}d", f"input: Tensor, {_sizes}", "Tensor", f"return aten.adaptive_avg_{_pooled}"))
+    if _rank > 1:
+        _form(_written(f"adaptive_avg_pool{_rank}d", f"input: Tensor, {_sizes}", "Tensor", f"return aten.adaptive_avg_{_pooled}"))
 
 
 @_form
@@ -320,54 +321,54 @@ def _sizes_of(input: Tensor, output_size: list[int | None]) -> list[int]:
 
 
 # Unpooling, and maxima of windows that are drawn, in each number of dimensions.
-for _n in (1, 2, 3):
+for _rank in (1, 2, 3):
     _unpooled = {
         1: "aten.max_unpool2d(input.unsqueeze(-1), indices.unsqueeze(-1), [sizes[0], 1]).squeeze(-1)",
         2: "aten.max_unpool2d(input, indices, sizes)", 3: "aten.max_unpool3d(input, indices, sizes, steps, padding)",
-    }[_n]  # fmt: skip
+    }[_rank]  # fmt: skip
     _form(_written(
-        f"max_unpool{_n}d",
-        f"input: Tensor, indices: Tensor, kernel_size: BroadcastingList{_n}[int], stride: BroadcastingList{_n}[int] | None = None, "
-        f"padding: BroadcastingList{_n}[int] = 0, output_size: list[int] | None = None",
+        f"max_unpool{_rank}d",
+        f"input: Tensor, indices: Tensor, kernel_size: BroadcastingList{_rank}[int], stride: BroadcastingList{_rank}[int] | None = None, "
+        f"padding: BroadcastingList{_rank}[int] = 0, output_size: list[int] | None = None",
         "Tensor",
         "steps = kernel_size if stride is None else stride",
-        f"least = [(input.size(i - {_n}) - 1) * steps[i] + kernel_size[i] - 2 * padding[i] for i in range({_n})]",
+        f"least = [(input.size(i - {_rank}) - 1) * steps[i] + kernel_size[i] - 2 * padding[i] for i in range({_rank})]",
         "sizes = least",
         "if output_size is not None:",
-        f"    sizes = output_size[2:] if len(output_size) == {_n + 2} else output_size",
-        f"    if len(sizes) != {_n}:",
-        f"        raise ValueError('output_size should be a sequence containing {_n} or {_n + 2} elements, but it has a length of '"
+        f"    sizes = output_size[2:] if len(output_size) == {_rank + 2} else output_size",
+        f"    if len(sizes) != {_rank}:",
+        f"        raise ValueError('output_size should be a sequence containing {_rank} or {_rank + 2} elements, but it has a length of '"
         " + str(len(sizes)))",
-        f"    for i in range({_n}):",
+        f"    for i in range({_rank}):",
         "        if sizes[i] <= least[i] - steps[i] or sizes[i] >= least[i] + steps[i]:",
         "            raise ValueError('invalid output_size ' + str(sizes))",
         f"return {_unpooled}",
     ))  # fmt: skip
-    if _n == 1:
+    if _rank == 1:
         continue
     _asked = (
-        f"input: Tensor, kernel_size: BroadcastingList{_n}[int], output_size: BroadcastingList{_n}[int] | None = None, "
-        f"output_ratio: BroadcastingList{_n}[float] | None = None, return_indices: bool = False, _random_samples: Tensor | None = None"
+        f"input: Tensor, kernel_size: BroadcastingList{_rank}[int], output_size: BroadcastingList{_rank}[int] | None = None, "
+        f"output_ratio: BroadcastingList{_rank}[float] | None = None, return_indices: bool = False, _random_samples: Tensor | None = None"
     )
     _both = _written(
-        f"_fractional_max_pool{_n}d_both", _asked, "tuple[Tensor, Tensor]",
+        f"_fractional_max_pool{_rank}d_both", _asked, "tuple[Tensor, Tensor]",
         "sizes = output_size",
         "if sizes is None:",
         "    if output_ratio is None:",
-        f"        raise ValueError('fractional_max_pool{_n}d requires specifying either an output_size or an output_ratio')",
-        f"    sizes = [int(input.size(i - {_n}) * output_ratio[i]) for i in range({_n})]",
+        f"        raise ValueError('fractional_max_pool{_rank}d requires specifying either an output_size or an output_ratio')",
+        f"    sizes = [int(input.size(i - {_rank}) * output_ratio[i]) for i in range({_rank})]",
         "samples = _random_samples",
         "if samples is None:",
-        f"    count = 1 if input.dim() == {_n + 1} else input.size(0)",
-        f"    samples = torch.rand([count, input.size({-_n - 1}), {_n}], dtype=input.dtype, device=input.device)",
-        f"return aten.fractional_max_pool{_n}d(input, kernel_size, sizes, samples)",
+        f"    count = 1 if input.dim() == {_rank + 1} else input.size(0)",
+        f"    samples = torch.rand([count, input.size({-_rank - 1}), {_rank}], dtype=input.dtype, device=input.device)",
+        f"return aten.fractional_max_pool{_rank}d(input, kernel_size, sizes, samples)",
     )  # fmt: skip
     globals()[_both.__name__] = _form(_both)          # the other form calls it
     _values = _written(
-        f"_fractional_max_pool{_n}d", _asked, "Tensor",
+        f"_fractional_max_pool{_rank}d", _asked, "Tensor",
         f"return {_both.__name__}(input, kernel_size, output_size, output_ratio, True, _random_samples)[0]",
     )  # fmt: skip
-    _choice(f"fractional_max_pool{_n}d", 4, _both, _values)
+    _choice(f"fractional_max_pool{_rank}d", 4, _both, _values)
 
 
 @_form

@@ -189,8 +189,8 @@ def numba_op(
 
 def _elementwise_type(kernel: NumbaKernel, name: str) -> str:
     """The type of a parameter of a function of `numba.vectorize` in its schema: a number's where it is annotated as one."""
-    said = None if isinstance(kernel.kernel, np.ufunc) else get_type_hints(kernel.py_func).get(name)
-    return said.__name__ if said in (float, int, bool) else "Tensor"
+    annotation = None if isinstance(kernel.kernel, np.ufunc) else get_type_hints(kernel.py_func).get(name)
+    return annotation.__name__ if annotation in (float, int, bool) else "Tensor"
 
 
 def _batched(op: CustomOpDef, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, int]:

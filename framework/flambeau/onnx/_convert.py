@@ -368,13 +368,13 @@ class Conversion:
             return node.target(*args)
         word = getattr(node.target, "__name__", name)
         integers = all(isinstance(x, int) or (isinstance(x, Value) and not x.dtype.is_floating_point) for x in args)
-        whole = fb.int64 if integers else fb.float64
-        given = [g.like(x, whole) for x in args]
+        widest = fb.int64 if integers else fb.float64
+        given = [g.like(x, widest) for x in args]
         if word in _SIZES:
             compares = word in ("eq", "lt", "le", "gt", "ge")
-            return g.op(_SIZES[word], *given, dtype=fb.bool if compares else whole, shape=())
+            return g.op(_SIZES[word], *given, dtype=fb.bool if compares else widest, shape=())
         if word == "floordiv":
-            if whole is fb.float64:
+            if widest is fb.float64:
                 return g.op("Floor", g.op("Div", *given), shape=())
             return g.op("Div", g.op("Sub", given[0], g.op("Mod", *given)), given[1], shape=())
         if word == "truediv":

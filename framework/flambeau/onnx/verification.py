@@ -49,9 +49,9 @@ class VerificationInfo:
 
     def asdict(self) -> dict[str, Any]:
         """The same as numbers, lists and words, which JSON can hold."""
-        said = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        said |= {name: [x.tolist() for x in said[name]] for name in ("abs_diff_hist", "rel_diff_hist")}
-        return said | {name: str(said[name]) for name in ("expected_dtype", "actual_dtype")}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values |= {name: [x.tolist() for x in values[name]] for name in ("abs_diff_hist", "rel_diff_hist")}
+        return values | {name: str(values[name]) for name in ("expected_dtype", "actual_dtype")}
 
 
 def verify_onnx_program(

@@ -60,11 +60,11 @@ def as_written(fn: Any, given: dict[str, Any], caller: FrameType) -> tuple[tuple
     call = _call_at(caller.f_code, caller.f_lasti)
     if call is not None:
         by_position, names = call
-        told = {*parameters[: min(by_position, count)], *names}
+        received = {*parameters[: min(by_position, count)], *names}
         if (
             by_position == min(by_position, count) + len(more)
             and set(names) <= {*parameters[min(by_position, count) :], *named} and named.keys() <= set(names)
-            and all(n in told or n in defaults and given[n] is defaults[n] for n in parameters)
+            and all(n in received or n in defaults and given[n] is defaults[n] for n in parameters)
         ):  # fmt: skip
             values = given | named
             return (*(given[n] for n in parameters[: min(by_position, count)]), *more), {n: values[n] for n in names}
@@ -148,13 +148,13 @@ def _matching_call(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any
     if not set(named) <= set(parameters) or set(named) & set(given):
         return None
     defaults = defaults_of(func)
-    told = {*given, *named}
+    received = {*given, *named}
     renamed = other_names(op)
-    others = [n for n in parameters if n not in told and n != op.variadic and not told & set(renamed.get(n, ()))]
+    others = [n for n in parameters if n not in received and n != op.variadic and not received & set(renamed.get(n, ()))]
     if not defaults.keys() >= set(others):
         return None
     read = None
-    if behind is None and op.params[: len(given)] == given and told <= set(op.params):
+    if behind is None and op.params[: len(given)] == given and received <= set(op.params):
         # Entry points hand on their parameters as they are, and those that the op has not are other names of these.
         names = op.params
         others = [n for n in others if n in names]

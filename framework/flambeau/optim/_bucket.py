@@ -100,14 +100,14 @@ class Bucket:
         self.dtype = self.arrays[0].dtype
         self.small = [i for i, p in enumerate(params) if not is_large(p)]
         self.large = [i for i, p in enumerate(params) if is_large(p)]
-        few = [self.arrays[i] for i in self.small]
-        ends = np.cumsum([a.size for a in few]).tolist()
+        bundled = [self.arrays[i] for i in self.small]
+        ends = np.cumsum([a.size for a in bundled]).tolist()
         total = ends[-1] if ends else 0
         self.param, self.grad = np.empty(total, self.dtype), np.empty(total, self.dtype)
-        self.targets = [a.reshape(-1) for a in few]
-        self.sources = [self.param[end - a.size : end] for a, end in zip(few, ends, strict=True)]
+        self.targets = [a.reshape(-1) for a in bundled]
+        self.sources = [self.param[end - a.size : end] for a, end in zip(bundled, ends, strict=True)]
         held = [states[i] for i in self.small] if tensors else []
-        self.flat_state = tuple(_move([s[name] for s in held], ends, [a.shape for a in few]) for name in tensors) if few else ()
+        self.flat_state = tuple(_move([s[name] for s in held], ends, [a.shape for a in bundled]) for name in tensors) if bundled else ()
         each = range(1, len(params) + 1)
         self.flat_scalars = tuple(_move([s[name] for s in states], each, [()] * len(params)) for name in scalars)
         self.tensors = [[s[name] for s in states] for name in self.names]

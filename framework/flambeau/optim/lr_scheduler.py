@@ -70,12 +70,12 @@ def _as_event(step: Callable[..., Any]) -> Callable[..., Any]:
     """`step`, of which who repeats a program is told; what it does besides is its own."""
 
     @functools.wraps(step)
-    def told(self: LRScheduler, *args: Any, **kwargs: Any) -> Any:
+    def replacement(self: LRScheduler, *args: Any, **kwargs: Any) -> Any:
         if not _state.IN_FORCE or args or kwargs:
             return step(self, *args, **kwargs)
         return _state.event("step", self, lambda: step(self))
 
-    return told
+    return replacement
 
 
 class LRScheduler:

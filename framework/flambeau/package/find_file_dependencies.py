@@ -46,11 +46,11 @@ def _called(node: ast.Call, package: str) -> list[tuple[str, str | None]]:
     """What a call of ``__import__`` with literals imports; nothing where it has others."""
     given: dict[str, ast.expr] = dict(zip(("name", "globals", "locals", "fromlist", "level"), node.args, strict=False))
     given.update((keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg)
-    told = {name: ast.literal_eval(given[name]) for name in ("name", "fromlist", "level") if name in given and _is_literal(given[name])}
-    if not isinstance(told.get("name"), str):
+    values = {name: ast.literal_eval(given[name]) for name in ("name", "fromlist", "level") if name in given and _is_literal(given[name])}
+    if not isinstance(values.get("name"), str):
         return []
-    module = _absolute(package, told["name"], told.get("level", 0))
-    return [(module, name) for name in told.get("fromlist") or ()] or [(module, None)]
+    module = _absolute(package, values["name"], values.get("level", 0))
+    return [(module, name) for name in values.get("fromlist") or ()] or [(module, None)]
 
 
 def _is_literal(node: ast.AST) -> bool:

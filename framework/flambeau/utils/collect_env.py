@@ -352,15 +352,15 @@ Versions of relevant libraries:
 
 def pretty_str(envinfo: SystemEnv) -> str:
     """`envinfo` as text for a report."""
-    told = envinfo._asdict()
-    for name, value in told.items():
+    values = envinfo._asdict()
+    for name, value in values.items():
         if value is None or value == {}:
-            told[name] = "N/A" if value == {} else "No relevant packages" if name.endswith("_packages") else "Could not collect"
+            values[name] = "N/A" if value == {} else "No relevant packages" if name.endswith("_packages") else "Could not collect"
         elif "\n" in str(value) and name == "nvidia_gpu_models":
-            told[name] = f"\n{value}\n"
+            values[name] = f"\n{value}\n"
     for name, prefix in (("pip_packages", f"[{envinfo.pip_version}] "), ("conda_packages", "[conda] ")):
-        told[name] = "\n".join(prefix + line for line in str(told[name]).splitlines())
-    return env_info_fmt.format(**told)
+        values[name] = "\n".join(prefix + line for line in str(values[name]).splitlines())
+    return env_info_fmt.format(**values)
 
 
 def get_pretty_env_info() -> str:

@@ -77,16 +77,16 @@ class Routine:
     def __call__(self, *args: Symbol) -> Symbol:
         kind, block = args[0].kind, args[0].block
         name = self._define(block, kind, 1)
-        told = ""
+        attribute = ""
         if not block.careful:                         # which is no vector code, and the only form there is on a device
             form = "_ZGV_LLVM_N{}" + "v" * self.arguments + "_{}({})"
             widths = [n for n in WIDTHS if block.register_bits // 2 <= n * kind.bits <= block.register_bits]
             if self.widest:
                 widths, block.in_lanes = widths[-1:], widths[-1]
             variants = ",".join(form.format(n, name, self._define(block, kind, n)) for n in widths)
-            told = f' "vector-function-abi-variant"="{variants}"'
+            attribute = f' "vector-function-abi-variant"="{variants}"'
         values = ", ".join(f"{kind.llvm} {a.name}" for a in args)
-        return block.emit(kind, f"call {kind.llvm} @{name}({values}) nounwind willreturn memory(none){told}", self.cost)
+        return block.emit(kind, f"call {kind.llvm} @{name}({values}) nounwind willreturn memory(none){attribute}", self.cost)
 
     def _define(self, block: Block, kind: Kind, count: int) -> str:
         lanes = Lanes(kind, count, block.scales)

@@ -251,8 +251,8 @@ def _swapped(mod: Any, mapping: dict[Any, Any], custom_module_class_mapping: dic
         if reference and "weight_qparams" in taken:
             made = make(mod, weight_qparams=_weight_qparams(mod))
         elif reference and "weight_qparams_dict" in taken:
-            told = {name: _weight_qparams(mod, name) for name in mod._parameters if name.startswith("weight")}
-            made = make(mod, weight_qparams_dict={**told, "is_decomposed": False})
+            qparams = {name: _weight_qparams(mod, name) for name in mod._parameters if name.startswith("weight")}
+            made = make(mod, weight_qparams_dict={**qparams, "is_decomposed": False})
         else:
             made = make(mod, use_precomputed_fake_quant=use_precomputed) if "use_precomputed_fake_quant" in taken else make(mod)
     if made is not mod:

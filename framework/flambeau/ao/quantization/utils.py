@@ -162,22 +162,22 @@ def get_quant_type(qconfig: Any) -> QuantType:
 def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
     """What an observer says of the numbers it saw: "qscheme", "dtype", "scale", "zero_point", "axis", "quant_min", "quant_max"."""
     qscheme = getattr(observer_or_fake_quant, "qscheme", None)
-    told: dict[str, Any] = {"qscheme": qscheme, "dtype": observer_or_fake_quant.dtype}
+    parameters: dict[str, Any] = {"qscheme": qscheme, "dtype": observer_or_fake_quant.dtype}
     if qscheme is None:
-        return told
+        return parameters
     if is_per_tensor(qscheme):
-        told["qscheme"] = fb.per_tensor_affine
+        parameters["qscheme"] = fb.per_tensor_affine
     elif qscheme is fb.per_channel_symmetric:
-        told["qscheme"] = fb.per_channel_affine
+        parameters["qscheme"] = fb.per_channel_affine
     elif not is_per_channel(qscheme):
         raise RuntimeError(f"Unrecognized qscheme: {qscheme}")
-    if is_per_channel(told["qscheme"]):
-        told["axis"] = observer_or_fake_quant.ch_axis
-    told["scale"], told["zero_point"] = observer_or_fake_quant.calculate_qparams()
+    if is_per_channel(parameters["qscheme"]):
+        parameters["axis"] = observer_or_fake_quant.ch_axis
+    parameters["scale"], parameters["zero_point"] = observer_or_fake_quant.calculate_qparams()
     for name in ("quant_min", "quant_max"):
         if hasattr(observer_or_fake_quant, name):
-            told[name] = getattr(observer_or_fake_quant, name)
-    return told
+            parameters[name] = getattr(observer_or_fake_quant, name)
+    return parameters
 
 
 # -- scales ------------------------------------------------------------------------------------------------------------------

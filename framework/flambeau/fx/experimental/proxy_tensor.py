@@ -852,7 +852,7 @@ def _record(
                     if name in cls.__dict__:
                         patcher.patch_method(cls, name, wrap(name, cls.__dict__[name]))
             before, active.recorder = active.recorder, recorder
-            told, _state.local.kept_copies = _state.local.kept_copies, recorder.keep
+            outer_keep, _state.local.kept_copies = _state.local.kept_copies, recorder.keep
             makers = Makers(recorder)
             patch_makers(patcher, makers.makers)
             try:
@@ -861,7 +861,7 @@ def _record(
                     if mode_env is not None and outer is None:
                         recorder.record_asserts(mode_env)
             finally:
-                active.recorder, _state.local.kept_copies = before, told
+                active.recorder, _state.local.kept_copies = before, outer_keep
         return pytree.tree_map(lambda x: tracer.proxy(recorder._argument(x)) if isinstance(x, (Tensor, *_SYMBOLIC)) else x, result)
 
     holes = pytree.tree_unflatten([PH] * len(leaves), spec)

@@ -304,12 +304,12 @@ class DistributedDataParallel(Module, Joinable):
         with _in_dtypes(self.module, precision, self._ignored):
             return self.module(*inputs, **kwargs)
 
-    def _ranks_with_inputs(self, told: Any) -> int:
+    def _ranks_with_inputs(self, counted: Any) -> int:
         """How many ranks the mean counts; `told` is the `Work` by which all said whether they have inputs."""
-        if told is None or self._divides_by_all:
+        if counted is None or self._divides_by_all:
             return self.process_group.size()
-        told.wait()
-        return int(told.result()[0])
+        counted.wait()
+        return int(counted.result()[0])
 
     def _check_finished(self) -> None:
         if not self._waiting:

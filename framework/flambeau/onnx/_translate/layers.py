@@ -89,14 +89,14 @@ def im2col(g: Graph, input: Value, kernel_size: Any, dilation: Any, padding: Any
 
     def windows(x: Value) -> Value:
         channels, height, width = input_size(x, 1), input_size(x, 2), input_size(x, 3)
-        whole = padded(g, x, [pw, pw, ph, ph], "constant")
+        padded_input = padded(g, x, [pw, pw, ph, ph], "constant")
         rows, columns = (
             np.arange(0, n + 2 * p - d * (k - 1), s)[: (n + 2 * p - d * (k - 1) - 1) // s + 1]
             for n, p, d, k, s in ((height, ph, dh, kh, sh), (width, pw, dw, kw, sw))
         )
         at_rows = (np.arange(kh)[:, None] * dh + rows[None, :]).astype(np.int64)
         at_columns = (np.arange(kw)[:, None] * dw + columns[None, :]).astype(np.int64)
-        taken = g.op("Gather", g.op("Gather", whole, at_rows, axis=2), at_columns, axis=4)   # (n, c, kh, rows, kw, columns)
+        taken = g.op("Gather", g.op("Gather", padded_input, at_rows, axis=2), at_columns, axis=4)   # (n, c, kh, rows, kw, columns)
         ordered = g.op("Transpose", taken, perm=[0, 1, 2, 4, 3, 5])
         return g.reshape(ordered, [g.size(x, 0), channels * kh * kw, len(rows) * len(columns)])
 
@@ -242,9 +242,10 @@ def average_pool(spatial: int) -> Callable[..., Value]:
     ) -> Value:  # fmt: skip
         kernel, pads = _each(kernel_size, spatial), _each(padding, spatial)
         steps = _each(stride, spatial) if stride not in ((), [], None) else kernel
-        whole = count_include_pad or divisor_override is not None
+        counts_padding = count_include_pad or divisor_override is not None
         settings = {
-            "kernel_shape": kernel, "strides": steps, "pads": [*pads, *pads], "ceil_mode": int(ceil_mode), "count_include_pad": int(whole),
+            "kernel_shape": kernel, "strides": steps, "pads": [*pads, *pads], "ceil_mode": int(ceil_mode),
+            "count_include_pad": int(counts_padding),
         }  # fmt: skip
         made = _batched(g, input, spatial, lambda x: g.op("AveragePool", x, **settings))
         if divisor_override is None:

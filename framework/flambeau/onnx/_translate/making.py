@@ -89,8 +89,8 @@ def arange_from(g: Graph, start: Any, end: Any, step: Any = 1, **settings: Any) 
     dtype = g.out.dtype
     if not any(isinstance(x, Value) for x in (start, end, step)):
         return g.const(fb.arange(start, end, step, dtype=dtype))
-    whole = not any(isinstance(x, float) or (isinstance(x, Value) and x.dtype.is_floating_point) for x in (start, end, step))
-    counted = fb.int64 if whole else dtype
+    integers = not any(isinstance(x, float) or (isinstance(x, Value) and x.dtype.is_floating_point) for x in (start, end, step))
+    counted = fb.int64 if integers else dtype
     return g.cast(g.op("Range", *(g.like(x, counted) for x in (start, end, step))), dtype)
 
 

@@ -285,9 +285,9 @@ def kept_copy(array: Any) -> Tensor:
         kept = wrap(MetaArray(array.shape, array.dtype, like_strides(array.shape, array.itemsize, (array,))))
     else:
         kept = wrap(array.copy() if hasattr(array, "get") else array)
-    told = _state.local.kept_copies
-    if told is not None:
-        told(wrap(array), kept)
+    keep = _state.local.kept_copies
+    if keep is not None:
+        keep(wrap(array), kept)
     return kept
 
 

@@ -64,8 +64,8 @@ def _written_directly(self: Tensor) -> bool:
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
     # Where the class answers ops, what was recorded of the elements is forgotten by `copy_`.
-    told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and told:
+    no_history = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and no_history:
         made = _dispatch.made("fill_", {"self": self, "value": value})
         if made is not None:
             return made
@@ -113,8 +113,8 @@ def zero_(self: Tensor) -> Tensor:
         kernel.refill(a, 0.0 if a.dtype is FLOAT32 or a.dtype is FLOAT64 else 0)
         bump(self)
         return self
-    told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and told:
+    no_history = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and no_history:
         made = _dispatch.made("zero_", {"self": self})
         if made is not None:
             return made

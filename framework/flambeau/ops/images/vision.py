@@ -57,9 +57,9 @@ def _planned(op: Any, rearrangement: Any, input: Any, *args: Any) -> Plan | None
     from flambeau_kernels.cpu.shapes import permuted
 
     a = input._array
-    few = moves(op, input, *args) if a.flags.c_contiguous else None
-    if few is not None or not permuted.takes(a):
-        return few
+    moved = moves(op, input, *args) if a.flags.c_contiguous else None
+    if moved is not None or not permuted.takes(a):
+        return moved
     op.run(input, *args)                              # which has the checks
     return rearrangement(input, *args).planned(a)
 

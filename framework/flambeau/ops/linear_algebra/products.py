@@ -43,22 +43,22 @@ def _raise_unmatched(input: Tensor, other: Tensor, inner: int) -> None:
     """Say why `matmul` cannot multiply; the first line depends on the number of dimensions, as PyTorch's does."""
     n, m = input.ndim, other.ndim
     if n == 1 and m == 1:
-        said = _unequal_vectors(input, other)
+        message = _unequal_vectors(input, other)
     elif n == 2 and m == 1:
-        said = f"size mismatch, got input ({input.shape[0]}), mat ({_sizes(input)}), vec ({inner})"
+        message = f"size mismatch, got input ({input.shape[0]}), mat ({_sizes(input)}), vec ({inner})"
     elif n <= 2 and m <= 2:
-        said = f"mat1 and mat2 shapes cannot be multiplied ({'1x' if n == 1 else ''}{_sizes(input)} and {_sizes(other)})"
+        message = f"mat1 and mat2 shapes cannot be multiplied ({'1x' if n == 1 else ''}{_sizes(input)} and {_sizes(other)})"
     elif n >= 3 and m >= 3:
         batch = prod(input.shape[:-2])
-        said = (
+        message = (
             f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {input.shape[-1]}] but got: "
             f"[{batch}, {inner}]."
         )
     else:
         rows = prod(input.shape[:-1]) if n > 1 else 1
-        said = f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and {inner}x{other.shape[-1] if m > 1 else 1})"
+        message = f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and {inner}x{other.shape[-1] if m > 1 else 1})"
     raise RuntimeError(
-        f"matmul: {said}\n  input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n"
+        f"matmul: {message}\n  input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n"
         f"{describe(input=input, other=other)}"
     )
 

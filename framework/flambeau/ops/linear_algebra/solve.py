@@ -776,8 +776,8 @@ def _complete_orthogonal(x: Any, y: Any, rcond: float) -> tuple[Any, int]:
     if info:
         raise LinAlgError(f"torch.linalg.lstsq: LAPACK's gelsy refused its argument {-info}")
     if is_tall:
-        made, few = np.empty((width, m), made.dtype).T, made
-        made[:n] = few
+        made, first_rows = np.empty((width, m), made.dtype).T, made
+        made[:n] = first_rows
     return made, rank
 
 

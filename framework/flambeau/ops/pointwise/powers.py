@@ -19,10 +19,10 @@ from .._spec import OPS, ElementwiseOp, elementwise, looks_at, saved_tensor
 
 @looks_at("dtypes")
 def check_pow(op: Any, input: Any, exponent: Any) -> None:
-    whole = isinstance(exponent, (int, np.integer))
-    if whole and exponent < 0 and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
+    is_integer = isinstance(exponent, (int, np.integer))
+    if is_integer and exponent < 0 and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
         raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
-    if whole and isinstance(input, Tensor) and result_type((input, exponent)).category == dtypes.INTEGER:
+    if is_integer and isinstance(input, Tensor) and result_type((input, exponent)).category == dtypes.INTEGER:
         dtypes.check_number(exponent, result_type((input, exponent)))
 
 

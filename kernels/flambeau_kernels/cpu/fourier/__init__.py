@@ -178,8 +178,8 @@ def _rounded_up(n: int, lanes: int) -> int:
 
 
 def _form(kernel: Any, char: str, **constants: Any) -> Any:
-    real, whole = np.dtype(char), np.dtype(np.int64)
-    return kernel.form((real, real, real, real, whole, whole, whole), constants)
+    real, integer = np.dtype(char), np.dtype(np.int64)
+    return kernel.form((real, real, real, real, integer, integer, integer), constants)
 
 
 def _passes(char: str, radices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -140,11 +140,11 @@ def _planned(n: int, dtype: np.dtype, vectors: bool, square: bool) -> _Plan:
 
 @kept()
 def _forms(dtype: np.dtype, vectors: bool, square: bool) -> Any:
-    whole, constants = np.dtype(np.int64), {"VECTORS": vectors, "SQUARE": square}
-    types = (dtype, whole) + (int,) * 9
+    integer, constants = np.dtype(np.int64), {"VECTORS": vectors, "SQUARE": square}
+    types = (dtype, integer) + (int,) * 9
     stages = [(stage_of_parts, constants | {"STAGE": stage}) for stage in (solved, weighed, turned)]
     steps = [(prepared_parts, constants), *stages, (multiplied_parts, constants)]
-    small = leaf_parts.form((dtype, whole, whole) + (int,) * 4, constants)
+    small = leaf_parts.form((dtype, integer, integer) + (int,) * 4, constants)
     return [k.form(types, given) for k, given in steps], small, np.array([k.address(types, given) for k, given in steps], np.int64)
 
 

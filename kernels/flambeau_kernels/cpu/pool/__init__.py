@@ -296,8 +296,8 @@ def _ranges_find_largest(dtype: np.dtype, windows: tuple[Window, ...]) -> bool:
     planes = np.empty((1, *(w.size for w in windows)), dtype)
     if not pool_rows.takes_windows(planes, windows) or any(w.dilation > 1 or (w.ends()[..., 1] <= w.ends()[..., 0]).any() for w in windows):
         return False
-    few = prod(w.kernel for w in windows[:-1]) == 1 and windows[-1].kernel > LONG * windows[-1].count
-    return few or not pool_rows.takes(planes, windows)
+    is_row = prod(w.kernel for w in windows[:-1]) == 1 and windows[-1].kernel > LONG * windows[-1].count
+    return is_row or not pool_rows.takes(planes, windows)
 
 
 def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:

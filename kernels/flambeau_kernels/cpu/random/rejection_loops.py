@@ -27,10 +27,10 @@ def gamma(chunk: Any, out: Any, unit: Any, result: Any, start: Any, count: Any, 
     report(result, gamma_loop(out, start, count, unit, end, spare, exponents, ds))
 
 
-def report(result: Any, told: Any) -> Any:
-    result[0] = float64(told[0])
-    result[1] = float64(told[1])
-    result[2] = told[2]
+def report(result: Any, state: Any) -> Any:
+    result[0] = float64(state[0])
+    result[1] = float64(state[1])
+    result[2] = state[2]
 
 
 COMPILED = {poisson_loop: poisson, binomial_loop: binomial, gamma_loop: gamma}

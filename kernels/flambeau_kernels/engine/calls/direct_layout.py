@@ -170,21 +170,21 @@ def sort_dimensions(count, shape, ndim, steps, decides, every):
         at, before, moving = i, i - 1, 1
         while (before >= 0) & (moving != 0):
             this, that = every[at], every[max(before, 0)]
-            told, larger = 0, 0
+            decided, larger = 0, 0
             for k in rolled(range(count)):
-                if (decides[k] != 0) & (told == 0):
+                if (decides[k] != 0) & (decided == 0):
                     along, beside = steps[k * MOST_DIMS + this], steps[k * MOST_DIMS + that]
                     along, beside = max(along, 0 - along), max(beside, 0 - beside)  # views of numpy's may run backward
                     if (along != 0) & (beside != 0):
                         if (beside > along) | ((beside == along) & (shape[that] > shape[this])):
-                            told, larger = 1, 1
+                            decided, larger = 1, 1
                         if beside < along:
-                            told = 1
+                            decided = 1
             if larger != 0:
                 every[max(before, 0)] = this
                 every[at] = that
                 at = before
-            if (told != 0) & (larger == 0):
+            if (decided != 0) & (larger == 0):
                 moving = 0
             before -= 1
 

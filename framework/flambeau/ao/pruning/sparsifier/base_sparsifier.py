@@ -62,8 +62,8 @@ class BaseSparsifier(abc.ABC):
         """
         state, groups = state_dict["state"], copy.deepcopy(state_dict["groups"])
         for name, held in state.items():
-            told = get_arg_info_from_tensor_fqn(self.model, name)
-            module, tensor_name = told["module"], told["tensor_name"]
+            given = get_arg_info_from_tensor_fqn(self.model, name)
+            module, tensor_name = given["module"], given["tensor_name"]
             if strict and module is None:
                 raise RuntimeError(f"Error loading {name} into the model")
             found = next(
@@ -98,12 +98,12 @@ class BaseSparsifier(abc.ABC):
         self.config = config if config is not None else []
         if config is None:
             self.make_config_from_model(model)
-        for told in self.config:
-            if not isinstance(told, dict):
+        for given in self.config:
+            if not isinstance(given, dict):
                 raise AssertionError(
                     "config elements should be dicts not modules i.e.:[{`tensor_fqn`: `foo.bar.weight`}, {`tensor_fqn`: ... }, ...]"
                 )
-            group: dict[str, Any] = {**copy.deepcopy(self.defaults), **told}
+            group: dict[str, Any] = {**copy.deepcopy(self.defaults), **given}
             name = group.get("tensor_fqn")
             if name is None:
                 raise AssertionError(

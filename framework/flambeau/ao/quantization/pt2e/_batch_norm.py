@@ -120,9 +120,11 @@ def train_as_folded(model: GraphModule) -> list[dict[str, str]]:
             along = graph.call_function(_aten.reshape.default, (factor, rows))
             scaled = graph.call_function(_aten.mul.Tensor, (weight, along))
         layer.args = (layer.args[0], scaled, None, *layer.args[3:])
-        said = layer.meta.get("quantization_annotation")
-        if said is not None:
-            said.input_qspec_map = {scaled if k is weight else k: spec for k, spec in said.input_qspec_map.items() if k is not bias}
+        annotation = layer.meta.get("quantization_annotation")
+        if annotation is not None:
+            annotation.input_qspec_map = {
+                scaled if k is weight else k: spec for k, spec in annotation.input_qspec_map.items() if k is not bias
+            }
         with graph.inserting_before(norm):
             plain = graph.call_function(_aten.div.Tensor, (layer, graph.call_function(_aten.reshape.default, (factor, channels))))
             if bias is not None:

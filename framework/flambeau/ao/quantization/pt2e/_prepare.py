@@ -44,16 +44,16 @@ def _specs(model: GraphModule) -> dict[EdgeOrNode, Any]:
     """How each edge and each node is quantized, in the order of the graph."""
     found: dict[EdgeOrNode, Any] = {}
     for node in model.graph.nodes:
-        said: QuantizationAnnotation | None = node.meta.get(_KEY)
-        if said is None:
+        annotation: QuantizationAnnotation | None = node.meta.get(_KEY)
+        if annotation is None:
             continue
-        for operand, spec in said.input_qspec_map.items():
+        for operand, spec in annotation.input_qspec_map.items():
             if spec is not None:
                 if operand not in node.all_input_nodes:
                     raise ValueError(f"quantization: {operand} is annotated as an operand of {node}, which does not read it")
                 found[operand, node] = spec
-        if said.output_qspec is not None:
-            found[node] = said.output_qspec
+        if annotation.output_qspec is not None:
+            found[node] = annotation.output_qspec
     return found
 
 
@@ -145,8 +145,8 @@ def prepare(model: GraphModule, quantizer: Any, is_qat: bool) -> None:
     quantizer.prepare_obs_or_fq_callback(model, by_place)
     calls = _Calls(model)
     for node in list(model.graph.nodes):
-        said = node.meta.get(_KEY)
-        if said is None:
+        annotation = node.meta.get(_KEY)
+        if annotation is None:
             continue
         for operand in list(node.all_input_nodes):
             if (operand, node) in by_place:

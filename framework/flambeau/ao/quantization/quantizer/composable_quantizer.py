@@ -19,16 +19,16 @@ class ComposableQuantizer(Quantizer):
     def __init__(self, quantizers: list[Quantizer]) -> None:
         super().__init__()
         self.quantizers = quantizers
-        self._said: dict[Any, tuple[int, QuantizationAnnotation]] = {}
+        self._annotations: dict[Any, tuple[int, QuantizationAnnotation]] = {}
 
     def _record(self, model: GraphModule, quantizer: Quantizer) -> None:
         for node in model.graph.nodes:
-            said = node.meta.get("quantization_annotation")
-            if said is None:
+            annotation = node.meta.get("quantization_annotation")
+            if annotation is None:
                 continue
-            if node in self._said and self._said[node][0] != id(said):
+            if node in self._annotations and self._annotations[node][0] != id(annotation):
                 raise RuntimeError(f"Quantizer {type(quantizer).__name__} has changed annotations on node {node}")
-            self._said[node] = id(said), said
+            self._annotations[node] = id(annotation), annotation
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """The annotations of all quantizers."""

@@ -72,15 +72,15 @@ def get_bias_qspec(quantization_config: QuantizationConfig | None) -> Any:
 
 def annotate_operand(node: Node, operand: Any, spec: Any) -> None:
     """Say how `operand` of `node` is quantized."""
-    said = node.meta.setdefault("quantization_annotation", QuantizationAnnotation())
+    annotation = node.meta.setdefault("quantization_annotation", QuantizationAnnotation())
     if spec is not None:
-        said.input_qspec_map[operand] = spec
+        annotation.input_qspec_map[operand] = spec
 
 
 def annotate_result(node: Node, spec: Any) -> None:
     """Say how the result of `node` is quantized."""
-    said = node.meta.setdefault("quantization_annotation", QuantizationAnnotation())
-    said.output_qspec = spec
+    annotation = node.meta.setdefault("quantization_annotation", QuantizationAnnotation())
+    annotation.output_qspec = spec
 
 
 def mark(nodes: Any) -> None:

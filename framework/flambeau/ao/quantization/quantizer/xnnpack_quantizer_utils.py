@@ -163,8 +163,8 @@ def _annotate_pool(model: GraphModule, config: QuantizationConfig | None, wanted
         x: Any = node.args[0]
         if is_marked([node]):
             continue
-        said = x.meta.get("quantization_annotation")
-        shares = said is not None and said._annotated and said.output_qspec is not None
+        annotation = x.meta.get("quantization_annotation")
+        shares = annotation is not None and annotation._annotated and annotation.output_qspec is not None
         annotate_operand(node, x, SharedQuantizationSpec(x) if shares else get_input_act_qspec(config))
         annotate_result(node, SharedQuantizationSpec((x, node)))
         mark([node])
@@ -223,8 +223,8 @@ def propagate_annotation(model: GraphModule) -> None:
         if node.op != "call_function" or node.target not in _MOVES or is_marked([node]):
             continue
         x = node.args[0]
-        said = x.meta.get("quantization_annotation") if isinstance(x, Node) else None
-        if said is None or said.output_qspec is None:
+        annotation = x.meta.get("quantization_annotation") if isinstance(x, Node) else None
+        if annotation is None or annotation.output_qspec is None:
             continue
         annotate_operand(node, x, SharedQuantizationSpec(x))
         annotate_result(node, SharedQuantizationSpec(x))

@@ -19,8 +19,8 @@ def get_quantized_weight(module: Any, wn: str) -> Tensor:
     """The weight `wn` of `module` quantized, by the scheme, dtype, scale, zero point and axis that the module has for it."""
     if not hasattr(module, wn):
         raise AssertionError(f"{type(module).__name__} has no weight {wn}")
-    told = [getattr(module, f"{wn}_{what}") for what in ("qscheme", "dtype", "scale", "zero_point", "axis_int")]
-    return quantized_weight(getattr(module, wn), *told)
+    parameters = [getattr(module, f"{wn}_{what}") for what in ("qscheme", "dtype", "scale", "zero_point", "axis_int")]
+    return quantized_weight(getattr(module, wn), *parameters)
 
 
 class _Recurrent:
@@ -74,10 +74,10 @@ class RNNCellBase(_Recurrent, nn.RNNCellBase):
         weight_qparams_dict: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, num_chunks, device=device, dtype=dtype)
-        told = weight_qparams_dict or {"weight_ih": _UNTOLD, "weight_hh": _UNTOLD, "is_decomposed": False}
-        if len(told) != 3:
-            raise AssertionError(f"Expected length for weight_qparams_dict to be 3 for {self._get_name()}, got {len(told)}")
-        self._init_weight_qparams_dict(told, device)
+        parameters = weight_qparams_dict or {"weight_ih": _UNTOLD, "weight_hh": _UNTOLD, "is_decomposed": False}
+        if len(parameters) != 3:
+            raise AssertionError(f"Expected length for weight_qparams_dict to be 3 for {self._get_name()}, got {len(parameters)}")
+        self._init_weight_qparams_dict(parameters, device)
 
     def get_quantized_weight_ih(self) -> Tensor:
         """The weight of inputs, quantized."""
@@ -201,8 +201,8 @@ class RNNBase(_Recurrent, nn.RNNBase):
         nn.RNNBase.__init__(                          # not that of `nn.LSTM`, which gives the mode itself
             self, mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
         )  # fmt: skip
-        told = weight_qparams_dict or {**dict.fromkeys(self._weights_of(), _UNTOLD), "is_decomposed": False}
-        self._init_weight_qparams_dict(told, device)
+        parameters = weight_qparams_dict or {**dict.fromkeys(self._weights_of(), _UNTOLD), "is_decomposed": False}
+        self._init_weight_qparams_dict(parameters, device)
 
     def get_quantized_weight_bias_dict(self) -> dict[str, Tensor]:
         """The quantized weights and the biases, by name."""

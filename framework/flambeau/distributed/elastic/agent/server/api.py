@@ -240,8 +240,8 @@ class SimpleElasticAgent(ElasticAgent):
         spec = worker_group.spec
         while True:
             info = spec.rdzv_handler.next_rendezvous()
-            told = self._told(info.store, info.rank, info.world_size, spec)
-            if told is not None:
+            counts = self._told(info.store, info.rank, info.world_size, spec)
+            if counts is not None:
                 break
             _log.warning("a machine died when all had met; they meet again")
         worker_group.store = info.store
@@ -250,7 +250,7 @@ class SimpleElasticAgent(ElasticAgent):
         assert where is not None
         worker_group.master_addr = spec.master_addr or where.master_addr
         worker_group.master_port = where.master_port if spec.master_port is None else spec.master_port
-        worker_group.workers = self._assign_worker_ranks(told, info.rank, spec)
+        worker_group.workers = self._assign_worker_ranks(counts, info.rank, spec)
 
     def _told(self, store: Store, rank: int, size: int, spec: WorkerSpec) -> list[list[Any]] | None:
         """Role and number of workers of each machine; None if one died before it said so."""
@@ -279,12 +279,12 @@ class SimpleElasticAgent(ElasticAgent):
                 raise DistStoreError(f"machines {machines} of {size} did not say how many workers they have within {seconds:g} s")
             time.sleep(0.05)
 
-    def _assign_worker_ranks(self, told: list[list[Any]], group_rank: int, spec: WorkerSpec) -> list[Worker]:
+    def _assign_worker_ranks(self, counts: list[list[Any]], group_rank: int, spec: WorkerSpec) -> list[Worker]:
         """Ranks of the workers here: machines in order of their ranks, and those of one role among themselves."""
-        before = sum(count for _, count in told[:group_rank])
-        role_before = sum(count for role, count in told[:group_rank] if role == spec.role)
-        size = sum(count for _, count in told)
-        role_size = sum(count for role, count in told if role == spec.role)
+        before = sum(count for _, count in counts[:group_rank])
+        role_before = sum(count for role, count in counts[:group_rank] if role == spec.role)
+        size = sum(count for _, count in counts)
+        role_size = sum(count for role, count in counts if role == spec.role)
         return [
             Worker(rank, before + rank, role_before + rank, size, role_size) for rank in range(spec.local_world_size)
         ]
