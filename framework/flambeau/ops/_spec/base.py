@@ -167,7 +167,7 @@ OPS: Registry = Registry()
 # or are a letter and a number. Parameters stand in these texts under their names, so none of ours is called so. Those of programs' own
 # operations may have any name: the forms that these have call none of these things.
 NAMES_IN_TEXTS = frozenset((
-    "are_arrays", "asarray", "asked", "ask_interpreters", "attach", "base", "bump_given", "call", "call_inplace", "calls",
+    "are_arrays", "asarray", "asked", "ask_interpreters", "attach", "base", "bump", "bump_given", "call", "call_inplace", "calls",
     "check_refused", "check_versions", "code", "cut_up", "fn", "first", "forwards_to", "found", "frame", "general", "generator_of",
     "getframe", "holds_arrays", "hot_calls", "ignore_fp_flags", "in_force", "in_memory_order", "interpret", "kernels", "last",
     "leaf_of_nobody", "learn", "local", "made", "marked", "missing", "name_of", "ndarray", "new", "new_record", "new_tuple", "next_seq",
