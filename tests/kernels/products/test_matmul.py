@@ -15,6 +15,7 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels
+from flambeau_kernels.cpu.gemm import blas
 from flambeau_kernels.cpu.products import matmul as product
 from flambeau_kernels.engine import get_num_threads, set_num_threads
 from flambeau_kernels.engine.machine_code import llvm
@@ -608,3 +609,27 @@ def test_two_threads_have_as_much_to_do(m, n, k, rows, width):
     most = max(sum(blocks[: len(blocks) // 2]), sum(blocks[len(blocks) // 2 :]))
     assert most <= 0.52 * m * n
     assert most <= product._longest(m, n, 1, tall, wide, 2)
+
+
+@pytest.mark.parametrize(("rows", "guarded"), [(48, False), (192, True), (7000, False)])
+def test_products_of_numpy_have_one_thread_of_blas_where_more_gain_little(rows, guarded, monkeypatch):
+    entered = []
+
+    class Guard:
+        def __enter__(self):
+            entered.append(True)
+
+        def __exit__(self, *error):
+            pass
+
+    monkeypatch.setattr(blas, "one_thread", Guard())
+    monkeypatch.setattr(product, "_plans", {})
+    before = flambeau_kernels.backend()
+    flambeau_kernels.set_backend("numpy")
+    try:
+        made = product.matmul(np.ones((2, rows, 32), np.float32), np.ones((2, 32, 65), np.float32))
+    finally:
+        flambeau_kernels.set_backend(before)
+
+    assert (made == 32).all()
+    assert bool(entered) is guarded

@@ -51,6 +51,9 @@ __all__ = ["RECTIFIED", "dot", "has_microkernels", "matmul", "matmul_then", "pla
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = flambeau_kernels.hot_calls.MOST_PRODUCTS, flambeau_kernels.hot_calls.MOST_THIN_PRODUCTS
 # The same for dtypes that numpy multiplies without BLAS, and for products of a column and a row.
 MOST_PRODUCTS_WITHOUT_BLAS = flambeau_kernels.hot_calls.MOST_PRODUCTS_WITHOUT_BLAS
+# Multiplications up to which more threads of OpenBLAS gain a third of a product's time at most. They wait for each other by spinning, so
+# where anything else runs on the machine they lose tens of it. Where numpy multiplies for want of our own tiles, such products have one.
+MOST_PRODUCTS_ON_ONE_THREAD = 1 << 22
 # Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
 MOST_PRODUCTS_OF_MANY = flambeau_kernels.hot_calls.MOST_PRODUCTS_OF_MANY
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
@@ -320,6 +323,8 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     general = _by_numpy(accumulate)
     if _invariant and out.size and k and not has_microkernels() and compiles():
         return _by_numpy(accumulate, _ordered)
+    if not engines.chosen().multiplies and min(m, n) > 1 and MOST_PRODUCTS < m * n * k <= MOST_PRODUCTS_ON_ONE_THREAD:
+        return _on_one_thread(general) if a.dtype.kind in "fcV" else general
     if not out.size or not k or not engines.chosen().multiplies or not all(map(_plain, (a, b, out))) or a.dtype != b.dtype:
         return general
     if not out.flags.writeable:
@@ -455,22 +460,31 @@ def _by_bytes(a: Any, b: Any, out: Any, bias: Any) -> None:
     np.copyto(out, byte_products.product(a.view(np.uint8), b.view(np.int8)), casting="unsafe")
 
 
+def _on_one_thread(general: Run) -> Run:
+    """`general` while OpenBLAS uses one thread, where numpy has that library."""
+    from ..gemm.blas import one_thread
+
+    if one_thread is None:
+        return general
+    guard = one_thread
+
+    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        with guard:
+            general(a, b, out, bias)
+
+    return run
+
+
 def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None:
     from ..gemm import blas, driver
 
     guard = blas.one_thread
     if guard is None:
         return None
-    general = _by_numpy(accumulate)
-
-    def on_one_thread(a: Any, b: Any, out: Any, bias: Any) -> None:
-        with guard:
-            general(a, b, out, bias)
-
     address = blas.routine(a.dtype.name)
     if not address or 1 in (a.shape[-2], b.shape[-1]) or not all(map(blas.readable, (a, b, out.swapaxes(-1, -2)))) \
             or out.strides[-1] != out.itemsize:  # fmt: skip
-        return on_one_thread
+        return _on_one_thread(_by_numpy(accumulate))
     plan, _ = plan_for(a, b, out)
     plan[driver.BLOCK], plan[driver.ROUTINE] = blas.block(a.dtype.name), address
     plan[driver.FLAGS] = driver.ACCUMULATE if accumulate else 0
