@@ -33,6 +33,15 @@ def fill(input, value):
     return input.clone().fill_(value)
 
 
+@fill.plan(tensors=("input",), rows=True)
+def _planned_fill(a, value):
+    if not _fits_plainly(value, a.dtype):
+        return None
+    made = np.empty(a.shape, a.dtype)
+    kernel.refill(made, value)
+    return made
+
+
 @composite(surface=0, operator="copy(input, src)", samples="x(2, 3), x(3)")
 def copy(input, src):
     """The values of `src` in a tensor like `input`, which is only asked for its shape, dtype and strides."""

@@ -352,6 +352,13 @@ def group_norm__(input, num_groups: int, weight=None, bias=None, eps=1e-5, cudnn
     return normalize_groups(input, num_groups, weight, bias, eps)
 
 
+@group_norm__.forwards
+def _groups_as_the_function(input, num_groups, weight, bias, eps, cudnn_enabled):
+    """Operands that `nn.functional.group_norm` does not refuse."""
+    several = input.ndim > 1 and num_groups.__class__ is int and 0 < num_groups < input.numel()
+    return group_norm.answer(input, num_groups, weight, bias, eps) if several else None
+
+
 @primitive(
     surface=0, tensors=("input", "weight", "bias"), keeps=True, check=_check_groups, autocast=(None, "float32"),
     memory=(CHANNELS, ROWS, ROWS), ordering=("input",),

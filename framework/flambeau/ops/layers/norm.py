@@ -339,6 +339,11 @@ def layer_norm__(input, normalized_shape: Sequence[int], weight=None, bias=None,
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
+@layer_norm__.forwards
+def _as_the_function(input, normalized_shape, weight, bias, eps, cudnn_enable):
+    return layer_norm.answer(input, normalized_shape, weight, bias, eps)
+
+
 def dtype_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
     """float32 where half inputs have float32 parameters, else the dtype of the input."""
     return input.dtype if weight is None else weight.dtype

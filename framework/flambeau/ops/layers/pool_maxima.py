@@ -308,8 +308,11 @@ def _with_indices(n: int) -> Any:
     pool.__name__ = f"max_pool{n}d_with_indices"
     pool.__doc__ = f"`max_pool{n}d` as ``(values, indices)``. Arguments as for `nn.functional.max_pool{n}d`."
     if n == 1:
-        return composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",), samples=_SAMPLES[n])(pool)
-    return composite(namespace="nn.functional", samples=_SAMPLES[n])(pool)
+        made = composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",), samples=_SAMPLES[n])(pool)
+    else:
+        made = composite(namespace="nn.functional", samples=_SAMPLES[n])(pool)
+    made.plan(lambda *args: _planned_max(f"max_pool{n}d", n, *args, True), by="shape")
+    return made
 
 
 max_pool1d_with_indices = _with_indices(1)
@@ -323,7 +326,9 @@ def _top_level(n: int) -> Any:
 
     pool.__name__ = f"max_pool{n}d"
     pool.__doc__ = f"The maximum over windows, without indices. Arguments as for `nn.functional.max_pool{n}d`."
-    return composite(surface=FUNCTION, autocast=("float32", None) if n == 3 else None, samples=_SAMPLES[n])(pool)
+    made = composite(surface=FUNCTION, autocast=("float32", None) if n == 3 else None, samples=_SAMPLES[n])(pool)
+    made.plan(lambda *args: _planned_max(f"max_pool{n}d", n, *args, False), by="shape")
+    return made
 
 
 for _n in (1, 2, 3):

@@ -119,7 +119,10 @@ def tensordot(a, b, dims=2):
     one, two = a._array.shape, b._array.shape
     shape = (*[one[d] for d in free_a], *[two[d] for d in free_b])
     rows, inner, columns = (math.prod([n[d] for d in dims]) for n, dims in ((one, free_a), (one, left), (two, free_b)))
-    made = mm(_laid_out(a, [*free_a, *left], (rows, inner)), _laid_out(b, [*right, *free_b], (inner, columns)))
+    if rows == columns == 1 and a.dtype.category >= dtypes.FLOATING:
+        made = dot(_laid_out(a, [*free_a, *left], (inner,)), _laid_out(b, [*right, *free_b], (inner,)))
+    else:
+        made = mm(_laid_out(a, [*free_a, *left], (rows, inner)), _laid_out(b, [*right, *free_b], (inner, columns)))
     return made if made._array.shape == shape else made.reshape(shape)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu.shapes import move
+from flambeau_kernels.cpu.shapes.reversal import reversed_rows
 
 from ... import _arrays
 from ..._symbolic import SymInt, as_size
@@ -137,6 +138,10 @@ def _flip_planned(a, dims):
         if d.__class__ is not int or keys[d] is _BACKWARD:
             return None
         keys[d] = _BACKWARD
+    if keys[-1] is _BACKWARD and keys.count(_BACKWARD) == 1:
+        made = reversed_rows(a)
+        if made is not None:
+            return made
     return move.in_rows(a[tuple(keys)])
 
 

@@ -50,9 +50,18 @@ CHUNK = 32768
 # -- planes ------------------------------------------------------------------------------------------------------------------
 
 
+def store_channels(x, out, weight, bias, at, channel, left, middle, factor, KIND, WEIGHT, BIAS):
+    """A vector of elements, or as many as are `left`, each of a channel of its own, normalized."""
+    N = lanes(KIND)
+    scale = broadcast(factor, N)
+    scale = scale * load(weight, channel, N, left) if WEIGHT else scale
+    shift = load(bias, channel, N, left) if BIAS else broadcast(KIND(0), N)
+    store(out, at, fma(load(x, at, N, left) - middle, scale, shift), left)
+
+
 @kernel(in_vectors=True)
 def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units, per, channels, in_unit, planes, plane_step,
-                     width, next_channel, eps, *, WEIGHT, BIAS):  # fmt: skip
+                     width, next_channel, eps, *, WEIGHT, BIAS, SINGLE):  # fmt: skip
     KIND = widened(mean)
     N = lanes(KIND)
     # Planes of a group lie side by side, so that their moments are those of one long plane.
@@ -71,7 +80,13 @@ def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units
         variance[unit] = spread
         inverse[unit] = factor
         middle = broadcast(level, N)
-        for p in range(planes):
+        if SINGLE:                                   # elements of neighbouring channels
+            channel, tail = unit * in_unit % channels, planes // N * N
+            for i in rolled(range(0, tail, N)):
+                store_channels(x, out, weight, bias, first + i, channel + i, N, middle, factor, KIND, WEIGHT, BIAS)
+            if tail < planes:
+                store_channels(x, out, weight, bias, first + tail, channel + tail, planes - tail, middle, factor, KIND, WEIGHT, BIAS)
+        for p in range(0 if SINGLE else planes):
             channel = unit * in_unit % channels + p * next_channel
             scale = broadcast(factor * weight[channel] if WEIGHT else factor, N)
             shift = broadcast(bias[channel] if BIAS else KIND(0), N)
@@ -370,7 +385,8 @@ def planned(
     moments, kind = (1, units) if groups is None else (images[0], groups), _kind(dtype)
     chunks = -(-units // per)
     types = (dtype, *(kind if k is None else k for k in kinds), dtype, kind, kind, kind, *(int,) * 8, float)
-    form = normalize_planes.form(types, {"WEIGHT": kinds[0] is not None, "BIAS": kinds[1] is not None})
+    single = images[2] == 1 and next_channel == 1
+    form = normalize_planes.form(types, {"WEIGHT": kinds[0] is not None, "BIAS": kinds[1] is not None, "SINGLE": single})
     numbers = (units, per, images[1], in_unit, planes, step, images[2], next_channel, float(eps))
 
     def run(x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any, Any]:
