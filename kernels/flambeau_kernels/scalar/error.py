@@ -122,9 +122,12 @@ def erfinv32(x: Symbol) -> Symbol:
 
 def erfinv64(x: Symbol) -> Symbol:
     a = abs(x)
-    y = _erfinv_near(a, "float64")
-    # One step of Halley's method; the difference comes from erfc where erf would have lost it.
-    excess = select(a < 0.5, erf64(y) - a, (1.0 - a) - _erfc_of_positive(y))
-    step = excess / (TWO_OVER_SQRT_PI * exp(-y * y))
-    y = y - step / fma(y, step, 1.0)
+    y = clamp(_erfinv_near(a, "float64"), 0.0, 30.0)  # it is less than 6: so clamped, that of erfc is the same instruction
+    square = y * y
+    # One step of Halley's method; the difference comes from erfc where erf would have lost it. Below 1/2 erf is near 0 too.
+    erf = fma(polynomial("erf.float64", square), y, y)
+    excess = select(a < 0.5, erf - a, (1.0 - a) - _scaled_tail(y, square, fma(y, y, -square)))
+    # Newton's step s, and Halley's, s / (1 + y s), by one division.
+    slope = TWO_OVER_SQRT_PI * exp(-square)
+    y = y - excess / fma(y, excess, slope)
     return _at_the_ends(x, copysign(y, x))
