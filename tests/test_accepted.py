@@ -291,3 +291,65 @@ def test_numbers_alone_are_added_multiplied_and_divided(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_types_of_numbers_stand_for_dtypes_wherever_a_dtype_may_be_given(oracle: Any) -> None:
+    x = "torch.ones(2, 2)"
+    calls = f"""
+    torch.softmax({x}, 0, dtype=float); F.softmin({x}, 0, dtype=float); {x}.log_softmax(0, float)
+    torch.special.log_softmax({x}, 0, dtype=float)
+    torch.cumsum({x}, 0, dtype=float); torch.cumprod({x}, 0, dtype=int); torch.nansum({x}, dtype=float)
+    torch.linalg.vector_norm({x}, dtype=float); torch.linalg.norm({x}, dtype=float); torch.linalg.matrix_norm({x}, dtype=float)
+    torch.norm({x}, dtype=float); torch.hann_window(3, dtype=float); torch.bartlett_window(3, dtype=float).dtype
+    torch.linspace(0, 1, 3, dtype=float); torch.logspace(0, 1, 3, dtype=float); torch.randperm(3, dtype=float)
+    torch.frombuffer(bytearray(8), dtype=float); torch.fft.fftfreq(3, dtype=float); torch.fft.rfftfreq(3, dtype=float)
+    torch.finfo(float); torch.iinfo(int); torch.promote_types(float, torch.int32); torch.can_cast(float, int)
+    torch.nn.Linear(2, 2).to(float).weight.dtype; torch.nn.Linear(2, 2).to(dtype=float).weight.dtype; torch.nn.Linear(2, 2).to(int)
+    torch.softmax({x}, 0, str); torch.randperm(3, dtype=str); torch.finfo(int); torch.can_cast(str, int)
+    """
+
+    assert not disagreements(oracle, calls.replace("; ", "\n"))
+
+
+def test_numbers_of_numpy_and_objects_with_an_index_are_numbers(oracle: Any) -> None:
+    programs = """
+    torch.arange(np.float32(2.5))
+    torch.arange(0, 5, np.float32(1.5))
+    torch.arange(np.float16(0.5), np.int64(3))
+    torch.arange(np.bool_(True))
+    torch.range(np.float32(0.5), np.int64(3))
+    torch.matrix_power(torch.eye(2), np.int64(2))
+    torch.ones(np.array(2))
+    torch.fft.fftfreq(torch.tensor(4), torch.tensor(2.0))
+    torch.fft.rfftfreq(np.int64(4), np.float64(2.0))
+    torch.histogram(torch.arange(9.0), weight=torch.ones(9))[0].shape
+    torch.Generator(None).device
+    torch.ones(2, device="meta").get_device()
+    torch.scalar_tensor(torch.tensor(2)), torch.scalar_tensor(np.float32(1.5)), torch.scalar_tensor(True)
+    F.avg_pool1d(torch.ones(1, 3, 4), torch.tensor(2)), F.max_pool2d(torch.ones(1, 4, 4), torch.tensor(2))
+    F.adaptive_max_pool1d(torch.ones(1, 3, 4), torch.tensor(2)), F.group_norm(torch.arange(8.0).view(2, 4), torch.tensor(2))
+    F.pixel_shuffle(torch.arange(4.0).view(1, 4, 1, 1), torch.tensor(2))
+    F.channel_shuffle(torch.arange(4.0).view(1, 4, 1, 1), torch.tensor(2))
+    """  # fmt: skip
+
+    assert not disagreements(oracle, programs)
+
+
+@pytest.mark.filterwarnings("ignore:from is out of bounds", "ignore:to - 1 is out of bounds")
+def test_random_integers_beyond_what_a_floating_dtype_holds(oracle: Any) -> None:
+    rng = np.random.default_rng(0)
+    programs = """
+    torch.empty(3, dtype=torch.float16).random_(2**15)
+    torch.empty(3, dtype=torch.float16).random_(2**16)
+    torch.empty(3, dtype=torch.bfloat16).random_(2**15), torch.randint(2**33, (3,), dtype=torch.bfloat16)
+    torch.empty(3).random_(2**24), torch.empty(3).random_(2**24 + 1), torch.empty(3).random_(2**40), torch.empty(3).random_(-2**31, 2**31)
+    torch.randint(2**24 + 5, (3,), dtype=torch.float32), torch.randint_like(torch.ones(3), 2**53)
+    torch.randint(2**60, (3,), dtype=torch.float64)
+    torch.empty(3, dtype=torch.bfloat16).random_(640448510743125650, 643498137275661931)
+    """  # fmt: skip
+    for _ in range(60):
+        name, bits = rng.choice(["float32", "float64", "bfloat16"]), int(rng.choice([14, 26, 30, 40, 60]))
+        low, high = sorted(int(n) for n in rng.integers(-(1 << bits), 1 << bits, 2))
+        programs += f"\ntorch.empty(3, dtype=torch.{name}).random_({low}, {high + 5000})"
+
+    assert not disagreements(oracle, programs)

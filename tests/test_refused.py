@@ -340,3 +340,38 @@ def test_flags_are_bools_and_given_once(call: Any) -> None:
     assert fb.std(X, None, True).item() == 0
     assert X.to(None, None) is X
     assert X.to("cpu", None, False, True) is not X
+
+
+def test_names_that_are_no_parameters_are_refused_not_passed_over(oracle: Any) -> None:
+    programs = """
+    torch.ones(2).uniform_(0, 1, dtype=torch.float64)
+    torch.ones(2).random_(0, 5, alpha=2)
+    torch.ones(2).random_(2, to=4), torch.ones(2).random_(to=2), torch.ones(2).random_(**{"from": 0, "to": 2})
+    torch.ones(2).uniform_(**{"from": 0, "to": 2})
+    torch.ones(2).type("torch.DoubleTensor", reduction=1)
+    torch.ones(2).new_tensor([1], other=1)
+    torch.ones(2).new_tensor([1], pin_memory=False)
+    torch.ones(2).new_zeros((2,), out=torch.empty(7))
+    torch.ones(2).new_empty((2,), out=None)
+    torch.ones(2).new_full((2, 3), 1, out=None)
+    torch.range(0, 3, reduction=1)
+    torch.logspace(0, 1, 3, foo=1)
+    torch.scalar_tensor(1.0, out=None)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_what_is_no_tensor_is_refused_by_type(oracle: Any) -> None:
+    programs = """
+    torch.scalar_tensor([1.0])
+    torch.scalar_tensor(torch.ones(2))
+    F.dropout(1, 0.5, False)
+    torch.nn.Dropout().eval()("a")
+    torch.ones(3).map_("a", lambda a, b: a)
+    torch.nn.utils.rnn.pack_padded_sequence([torch.ones(2)], [1])
+    torch.nn.utils.rnn.pad_sequence([torch.ones(2), 2])
+    torch.frombuffer(1, dtype=torch.int8)
+    """
+
+    assert not disagreements(oracle, programs)

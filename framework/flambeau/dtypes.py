@@ -202,7 +202,7 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
         return type1
     found = _PROMOTED.get((type1, type2))
     if found is None:
-        found = _PROMOTED[type1, type2] = _promote(type1, type2)
+        found = _PROMOTED[type1, type2] = _promote(as_dtype(type1, "promote_types"), as_dtype(type2, "promote_types"))
     return found
 
 
@@ -245,11 +245,7 @@ def _promote_same(a: dtype, b: dtype) -> dtype:
 
 def can_cast(from_: dtype, to: dtype) -> builtin_bool:
     """Whether promotion rules allow storing `from_` values in `to`: the kind may not shrink (complex to real, ...)."""
-    try:
-        source, target = from_.category, to.category
-    except AttributeError:
-        name, d = ("to", to) if isinstance(from_, dtype) else ("from_", from_)
-        raise TypeError(f"can_cast(): argument '{name}' must be torch.dtype, not {type(d).__name__}") from None
+    source, target = as_dtype(from_, "can_cast").category, as_dtype(to, "can_cast").category
     if source == COMPLEX and target != COMPLEX:
         return False
     if source == FLOATING and target < FLOATING:
@@ -275,8 +271,11 @@ builtin_bool, int_type, float_type, complex_type = True.__class__, (0).__class__
 _OF_PYTHON = {float_type: float64, int_type: int64, builtin_bool: bool, complex_type: complex128}
 
 
-def as_dtype(d: Any) -> dtype:
-    """`d` as a dtype; the types float, int, bool and complex stand for PyTorch's widest. Raises: TypeError for another value."""
+def as_dtype(d: Any, name: str = "") -> dtype:
+    """`d` as a dtype; the types float, int, bool and complex stand for PyTorch's widest.
+
+    Raises: TypeError for another value; it says that `name`, a function, was given it.
+    """
     if isinstance(d, dtype):
         return d
     try:
@@ -284,8 +283,13 @@ def as_dtype(d: Any) -> dtype:
     except TypeError:
         found = None
     if found is None:
-        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}")
+        raise TypeError(f"{name + '(): ' if name else ''}argument 'dtype' must be torch.dtype, not {type(d).__name__}")
     return found
+
+
+def _dtype_of_type(d: Any) -> Any:
+    """The dtype that one of Python's types of numbers stands for; `d` itself if it is none."""
+    return _OF_PYTHON.get(d, d) if isinstance(d, type) else d
 
 
 def check_number(value: Any, d: dtype) -> None:
@@ -338,7 +342,7 @@ class finfo:
     dtype: str
 
     def __init__(self, type: dtype | None = None) -> None:  # PyTorch's parameter name
-        d = get_default_dtype() if type is None else type
+        d = get_default_dtype() if type is None else _dtype_of_type(type)
         if not isinstance(d, dtype) or d.category < FLOATING:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
         self.__dict__.update(_limits_of(d.to_real()))
@@ -375,6 +379,7 @@ class iinfo:
     """Limits of an integer dtype: `bits`, `min`, `max`. Raises: TypeError for a floating, complex or bool dtype."""
 
     def __init__(self, type: dtype) -> None:  # PyTorch's parameter name
+        type = _dtype_of_type(type)
         if not isinstance(type, dtype) or type.category >= FLOATING:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         if type is bool:

@@ -25,7 +25,7 @@ class Generator:
     """
 
     def __init__(self, device: Any = "cpu") -> None:
-        place = _device(device)
+        place = CPU if device is None else _device(device)
         if place.type == "cuda":
             from flambeau_kernels.cpu.random import DEFAULT_SEED
 

@@ -407,9 +407,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return self.untyped_storage().is_shared()
 
     def get_device(self) -> int:
-        """Index of the CUDA device; -1 on the CPU."""
+        """Index of the device; -1 on the CPU and of meta tensors."""
         place = self.device
-        return -1 if place.type == "cpu" else (place.index or 0)
+        return -1 if place.type in ("cpu", "meta") else (place.index or 0)
 
     @property
     def is_cuda(self) -> bool:

@@ -88,7 +88,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     names = ["device", "dtype", "non_blocking", "copy"]
     if args and isinstance(args[0], Tensor):
         names = ["tensor", "non_blocking", "copy"]
-    elif args and isinstance(args[0], fb.dtype):
+    elif args and isinstance(args[0], (fb.dtype, type)):
         names = ["dtype", "non_blocking", "copy"]
     if len(args) > len(names):
         raise TypeError(f"to() takes at most {len(names)} positional arguments here, got {len(args)}")
@@ -96,8 +96,8 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     options.update(kwargs)
     if options["tensor"] is not None:
         options.update(device=options["tensor"].device, dtype=options["tensor"].dtype)
-    if options["dtype"] is not None and not isinstance(options["dtype"], fb.dtype):
-        raise TypeError(f"to() expects a dtype, got {options['dtype']!r}")
+    if options["dtype"] is not None:
+        options["dtype"] = fb.dtypes.as_dtype(options["dtype"], "to")
     device = options["device"]
     return (
         None if device is None else fb.device(device),

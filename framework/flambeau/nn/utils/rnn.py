@@ -158,6 +158,8 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     """
     if isinstance(lengths, Tensor) and lengths.device.type != "cpu":
         raise RuntimeError(f"pack_padded_sequence: lengths must be on the CPU, are on {lengths.device}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"pack_padded_sequence(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if batch_first:
         input = input.transpose(0, 1)
     if input.dim() < 2 or input.numel() == 0:
@@ -252,6 +254,9 @@ def pad_sequence(
     if padding_side not in ("left", "right"):
         raise RuntimeError(f"pad_sequence: padding_side must be 'left' or 'right', got {padding_side!r}")
     sequences = tuple(sequences)
+    for at, each in enumerate(sequences):
+        if not isinstance(each, Tensor):
+            raise TypeError(f"pad_sequence(): expected Tensor as element {at} in argument 0, but got {type(each).__name__}")
     if not sequences:
         raise RuntimeError("pad_sequence: expected at least one sequence, got none")
     longest = max(s.shape[0] for s in sequences)

@@ -25,7 +25,7 @@ from ...dtypes import FLOAT32, FLOAT64, dtype
 from ...tensor import bump, one_memory, wrap
 from .memory import in_memory_order
 from .nodes import indented, record, tensor_names, written
-from .strict import STRICT, check_refused, store_refused
+from .strict import STRICT, NotPlain, check_refused, store_refused
 
 __all__ = [
     "MOST_BY_NUMPY", "REFUSED", "Plan", "Planned", "answer", "answer_in_place", "copying", "first_of", "guarded", "moves", "named",
@@ -497,18 +497,20 @@ _INTS = frozenset((int,) * n for n in range(1, 7))  # classes of the items of th
 def _typed(value: Any) -> Any:
     """What tells `value` from others that are equal to it but of another kind, such as 2.0 from 2.
 
-    Raises: TypeError for what is no number, text, dtype, None, or a tuple, list or Size of those.
+    Raises: NotPlain for what is no number, text, dtype, None, or a tuple, list or Size of those.
     """
     kind = value.__class__
     if kind in _PLAIN:
         return kind, value
+    if not isinstance(value, (tuple, list)):
+        raise NotPlain(f"no plain argument: {kind.__name__}")
     kinds = (*map(type, value),)
     if kind is tuple and kinds in _INTS:
         return value
     if kind is not tuple and kind is not list and kind is not Size:
         kind = list if isinstance(value, list) else tuple if isinstance(value, tuple) else None  # graphs have lists that nobody may change
     if kind is None or not _PLAIN.issuperset(kinds):
-        raise TypeError("no plain argument")
+        raise NotPlain(f"no plain argument: {kinds}")
     return (kind, *value, *kinds)
 
 

@@ -15,11 +15,15 @@ from ..._kinds import NoStrides
 from ...dtypes import dtype
 from ...tensor import Tensor
 
-__all__ = ["STRICT", "BrokenPlan", "check_refused", "store_refused"]
+__all__ = ["STRICT", "BrokenPlan", "NotPlain", "check_refused", "store_refused"]
 
 STRICT = os.environ.get("FLAMBEAU_STRICT", "").strip() not in ("", "0")
 
 _PLAIN = (int, float, complex, bool, str, type(None), dtype)
+
+
+class NotPlain(TypeError):
+    """An argument that plans are not told apart by: no number, text, dtype or None, nor a tuple or list of such."""
 
 
 class BrokenPlan(AssertionError):
@@ -60,7 +64,7 @@ def _raise_broken(op: Any, error: Exception) -> None:
 
 def _is_refusal(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception) -> bool:
     usual = all(_is_usual(op, operands, name, value) for name, value in zip(op.params, args, strict=True))
-    return not usual or isinstance(error, (Warning, NoStrides))
+    return not usual or isinstance(error, (Warning, NoStrides, NotPlain))
 
 
 def _is_usual(op: Any, operands: Collection[str], name: str, value: Any) -> bool:

@@ -35,7 +35,7 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
     if not size:
         raise TypeError("missing argument 'size'; give ints or a tuple of them, () for a tensor without dimensions")
     if len(size) == 1 and not isinstance(size[0], (int, np.integer, SymInt)):
-        size = size[0] if not isinstance(size[0], Tensor) else (size[0],)
+        size = size[0] if not hasattr(size[0], "__index__") else (size[0],)
     if size.__class__ is not tuple:
         if not isinstance(size, (tuple, list)):
             raise TypeError(f"argument 'size' must be tuple of ints, not {type(size).__name__}")

@@ -342,7 +342,7 @@ def _cast_method(d: dtype, doc: str) -> Any:
 
 
 @names_by("keep")
-def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The name of the tensor type, or the tensor converted to `dtype`.
 
     `non_blocking` is as for `to`: do not wait for a copy to a GPU.

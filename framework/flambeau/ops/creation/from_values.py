@@ -15,6 +15,7 @@ from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._names import names_by
 from ..._state import interpreted
+from ..._symbolic import _SYMBOLIC
 from ..._warn import warn, warn_once
 from ...dtypes import dtype, from_numpy_dtype
 from ...tensor import Tensor, warn_of_recorded
@@ -328,15 +329,20 @@ def _infer(leaves: list[Any]) -> dtype:
     return found
 
 
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
-    """A 0-d tensor of the default dtype holding `s`."""
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False
+) -> Tensor:  # fmt: skip
+    """A 0-d tensor of the default dtype holding the number `s`, which may be a tensor without dimensions."""
+    if not isinstance(s, (int, float, complex, np.number, np.bool_, *_SYMBOLIC)) and not (isinstance(s, Tensor) and s.ndim == 0):
+        raise TypeError(f"scalar_tensor(): argument 's' (position 1) must be Number, not {type(s).__name__}")
     if IN_FORCE and interpreted():
         given = {"s": s, "dtype": dtype, "device": device}
         if (made := _dispatch.made_there("scalar_tensor", given, requires_grad)) is not None:
             return made
     if isinstance(s, int) and not -(2**63) <= s < 2**64:
         raise OverflowError(f"scalar_tensor(): int too big to convert: argument 's' is {s}, integers have 64 bits; give a float")
-    return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
+    value = s.item() if isinstance(s, Tensor) else s
+    return tensor(value, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
 FUNCTIONS = {"tensor": tensor, "scalar_tensor": scalar_tensor}

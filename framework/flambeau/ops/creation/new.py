@@ -25,6 +25,8 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
     @names_by("unnamed")
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
         self = self._looks
+        if "out" in options:
+            raise TypeError(f"{name}() got an unexpected keyword argument 'out'")
         if device is None and not options and make is not None and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
             made = _quickly(make, size, dtype, self._array.dtype)
             if made is not None:
@@ -50,6 +52,8 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
     self = self._looks
+    if "out" in options:
+        raise TypeError("new_full() got an unexpected keyword argument 'out'")
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
         if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:
@@ -62,7 +66,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
 
 
 @names_by("unnamed")
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A copy of `data` with this tensor's dtype and device by default."""
     if device is None and self._array.__class__ is ndarray:
         device = "cpu"

@@ -63,7 +63,7 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
     _check_layout(layout)
     if end is None:
         start, end = 0, start
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    start, end, step = map(_plain_number, (start, end, step))
     for x in (start, end, step):
         if isinstance(x, complex):
             raise RuntimeError(f"arange: value cannot be converted to type double without overflow: {x}")
@@ -103,6 +103,13 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
     plain = dtype.numpy
     made = made_at(place, (count,), plain, lambda: kernel.counted(count, start, step, plain), requires_grad, out)
     return made if out is None else _stored("arange", out, made, asked, device, "range")
+
+
+def _plain_number(x: Any) -> Any:
+    """The number of Python that `x` is. numpy's truths count as floats, as they are no ints."""
+    if isinstance(x, np.bool_):
+        return float(x)
+    return x.item() if isinstance(x, (Tensor, np.generic)) else x
 
 
 def _check_numbers(name: str, *numbers: Any) -> None:
@@ -158,12 +165,12 @@ _INT64 = np.dtype(np.int64)
 _EXACT = 1 << 24
 
 
-def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
-    """As `arange`, including `end`; deprecated in PyTorch.
-
-    Args:
-        options: `layout`, `device`, `requires_grad`, as everywhere.
-    """
+def range_(
+    start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """As `arange`, including `end`; deprecated in PyTorch."""
+    _check_layout(layout)
     warn(
         "torch.range is deprecated, because its behaviour is inconsistent with Python's range builtin: it includes the end. "
         "Use torch.arange, which produces values in [start, end)."
@@ -183,15 +190,15 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
         raise RuntimeError("step must be nonzero")
     if (step > 0 and start > end) or (step < 0 and start < end):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    place, d = _place(options.get("device")), _dtype(out.dtype if dtype is None and out is not None else dtype)
+    place, d = _place(device), _dtype(out.dtype if dtype is None and out is not None else dtype)
     _check_numbers("range", start, end, step)
     count = int((end - start) / step) + 1
     _check_count("range", count)
     made = made_at(
         place, (count,), d,
-        lambda: (start + step * np.arange(count, dtype=np.float64)).astype(d), options.get("requires_grad", False), out,
+        lambda: (start + step * np.arange(count, dtype=np.float64)).astype(d), requires_grad, out,
     )  # fmt: skip
-    return made if out is None else _stored("range", out, made, dtype, options.get("device"), "range")
+    return made if out is None else _stored("range", out, made, dtype, device, "range")
 
 
 def _kept_steps(start: Any, end: Any, steps: Any, dtype: Any) -> Tensor | None:
@@ -236,7 +243,7 @@ def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: An
     steps = _count_of_steps("linspace", steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    d = dtype or (out.dtype if out is not None else None)
+    d = dtypes.as_dtype(dtype, "linspace") if dtype is not None else out.dtype if out is not None else None
     if d is None:
         d = dtypes.default_complex() if isinstance(start, complex_type) or isinstance(end, complex_type) else dtypes.get_default_dtype()
     if isinstance(start, complex_type) and not d.is_complex or isinstance(end, complex_type) and not d.is_complex:
@@ -376,11 +383,14 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     """`base` to the powers from `start` to `end`, `steps` of them, evenly spaced.
 
     Args:
-        options: `layout`, `device`, `requires_grad`, as everywhere.
+        options: `layout`, `device`, `requires_grad`, `pin_memory`, as everywhere.
 
     >>> fb.logspace(0, 3, steps=4, base=2)
     tensor([1., 2., 4., 8.])
     """
+    for name in options:
+        if name not in ("layout", "device", "requires_grad", "pin_memory"):
+            raise TypeError(f"logspace() got an unexpected keyword argument '{name}'")
     if out is None and not (options or PLACED or IN_FORCE and interpreted()):
         made = _few_powers(start, end, steps, base, dtype)
         if made is not None:
@@ -390,7 +400,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     _check_count("logspace", steps)
-    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    d = dtypes.as_dtype(dtype, "logspace") if dtype is not None else out.dtype if out is not None else dtypes.get_default_dtype()
     if isinstance(start, complex) or isinstance(end, complex):
         if dtype is None and out is None:
             d = d.to_complex()

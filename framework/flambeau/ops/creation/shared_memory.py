@@ -138,7 +138,11 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
     >>> fb.frombuffer(bytearray(b"ab"), dtype=fb.uint8)
     tensor([97, 98], dtype=torch.uint8)
     """
-    size, step = memoryview(buffer).nbytes, dtype.itemsize
+    dtype = dtypes.as_dtype(dtype, "frombuffer")
+    try:
+        size, step = memoryview(buffer).nbytes, dtype.itemsize
+    except TypeError:
+        raise ValueError(f"frombuffer(): object does not implement Python buffer protocol: {type(buffer).__name__}") from None
     if size == 0 or count == 0:
         raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
     if not 0 <= offset < size:

@@ -53,7 +53,7 @@ def _signal(name: str, values: Any, M: Any, sym: bool, dtype: Any, layout: Any, 
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     if layout is not None and layout is not strided:
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
-    d = dtype or dtypes.get_default_dtype()
+    d = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype, name)
     if d not in (dtypes.float32, dtypes.float64):
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {d}")
     return _made(name, values, M, sym, d, device, requires_grad)
@@ -212,7 +212,7 @@ def _window(name: str, values: Any, n: Any, periodic: bool, dtype: Any, device: 
     n = _length(name, need_int(name, "window_length", n))
     if n < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={n}")
-    d = dtype or dtypes.get_default_dtype()
+    d = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype, name)
     if d.category != dtypes.FLOATING:
         raise RuntimeError(f"{name} expects floating point dtypes, got: {d}")
     return _made(name, values, n, not periodic, d, device, requires_grad)

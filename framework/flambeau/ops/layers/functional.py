@@ -307,6 +307,8 @@ def _product(input: Tensor, noise: Tensor, inplace: bool) -> Tensor:
 
 def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int, ...] | None = None) -> Tensor:
     """Zero elements with probability `p` and divide the others by ``1 - p``; `shape` says which share their fate."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"dropout(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if p == 0 or not train or input.numel() == 0:
         return input
     if p == 1:

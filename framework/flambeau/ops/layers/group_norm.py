@@ -61,7 +61,7 @@ def instance_norm(
     Raises: ValueError for a single value per channel of an image.
     Source: Ulyanov, Vedaldi and Lempitsky 2016, "Instance Normalization".
     """
-    if use_input_stats and (input.ndim < 2 or input.ndim > 2 and prod(input.shape[2:]) == 1):
+    if use_input_stats and (input.ndim < 2 or prod(input.shape[2:]) == 1):
         raise ValueError(
             f"instance_norm: Expected more than 1 spatial element when training, got input size "
             f"{tuple(input.shape)}"

@@ -203,6 +203,8 @@ logdet.plan(_lapack.on_matrices(_logdet_now, square=True, order=ROWS))
 def _matrix_power(input: Any, n: Any) -> Tensor:
     if isinstance(n, Tensor) and n.ndim == 0 and not n.dtype.is_floating_point:
         n = n.__index__()
+    if isinstance(n, np.integer):
+        n = int(n)
     if isinstance(n, (Tensor, float, bool)) or not isinstance(n, int):
         raise TypeError(f"linalg_matrix_power(): argument 'n' must be int, not {type(n).__name__}")
     if not isinstance(input, Tensor):

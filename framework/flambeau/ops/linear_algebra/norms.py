@@ -155,6 +155,7 @@ def _check_norm_dtype(name: str, x: Tensor, dtype: Any) -> Tensor:
     """`x` in the dtype asked for. Raises: RuntimeError for a narrower one or one of another kind."""
     if dtype is None:
         return x
+    dtype = dtypes.as_dtype(dtype, name)
     if dtype.category < dtypes.FLOATING:
         raise RuntimeError(f"{name}: dtype should be floating point or complex. Got {dtype.name}")
     if dtype.is_complex is not x.dtype.is_complex:

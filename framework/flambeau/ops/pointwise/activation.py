@@ -662,9 +662,7 @@ def _converted(name: str, input: Any, dtype: Any) -> Tensor:
         raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
     if dtype is None or dtype is input.dtype:
         return input
-    if not isinstance(dtype, dtypes.dtype):
-        raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
-    return input.to(dtype)
+    return input.to(dtypes.as_dtype(dtype, name))
 
 
 @composite(

@@ -671,7 +671,7 @@ def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: 
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(20), 5; x(20), 4, range=(-1.0, 1.0), weight=k(20), density=True")
-def histogram(input, bins, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """``(hist, bin_edges)``: how many elements, or how much `weight`, each bin holds, and where bins begin and end.
 
     Args:

@@ -46,7 +46,7 @@ def _dtype_of_total(given: Any, dtype: Any) -> Any:
 
 
 def _check_scan(input, dim, dtype):
-    return input, wrap_dim(dim, input.ndim), dtype
+    return input, wrap_dim(dim, input.ndim), None if dtype is None else dtypes.as_dtype(dtype)
 
 
 def _total_shape(input, dim, dtype):

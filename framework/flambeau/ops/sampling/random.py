@@ -176,14 +176,16 @@ _REAL = frozenset((int, float))
 )  # fmt: skip
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
+    if named:
+        from_ = named.pop("from", from_)
+        _refuse_names("uniform_", named)
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
-        given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
+        given = {"self": self, "from": from_, "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
             return made
     if from_.__class__ not in _REAL or to.__class__ not in _REAL:
         from_, to = need_number("uniform_", "from", from_), need_number("uniform_", "to", to)
-    low = named.pop("from", from_) if named else from_
-    d = self._array.dtype
+    low, d = from_, self._array.dtype
     if (d is FLOAT32 or d is FLOAT64) and -1e38 < low <= to < 1e38:
         return fill_in_place(self, "uniform", lambda a: _kernels().uniform(_stream(generator), a, low, to))
     _floating(self, "uniform_")
@@ -294,7 +296,13 @@ def _probability(p: float) -> float:
 )  # fmt: skip
 def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Tensor:
     """Integers evenly spread over ``[from, to)``, ``[0, to)``, or everything the dtype holds exactly."""
-    low, high = (named.pop("from", None), named.pop("to", None)) if named else (None, None)
+    low = high = None
+    if named:
+        if "to" in named and len(bounds) == 1:
+            bounds = (*bounds, named.pop("to"))
+        else:
+            low, high = named.pop("from", None), named.pop("to", None)
+        _refuse_names("random_", named)
     if len(bounds) == 1:
         high = bounds[0]
     elif len(bounds) == 2:
@@ -314,6 +322,12 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     _warn_of_inexact(self.dtype, low, high)
     return fill_in_place(self, "random", lambda a: _kernels().randint(_stream(generator), a, low, high))
+
+
+def _refuse_names(name: str, named: dict[str, Any]) -> None:
+    """Raise TypeError for arguments by names that the function has not."""
+    for unknown in named:
+        raise TypeError(f"{name}() got an unexpected keyword argument '{unknown}'")
 
 
 def _largest_of_range(d: Any) -> int:
@@ -588,9 +602,9 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     if out is layout is device is dtype is None and not PLACED and requires_grad is False and n.__class__ is int:
         return hot_calls.over(_cpu_kernels().randperm(_stream(generator), n, _INT64))
     if out is not None:
-        asked, dtype = dtype, dtype or getattr(out, "dtype", None)
+        asked, dtype = dtype, getattr(out, "dtype", None) if dtype is None else dtype
         out_of_shape("randperm", out, (int(n),), asked, device)
-    d = dtype or dtypes.int64
+    d = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype, "randperm")
     place = _place(device)
     if place is not None and place.type == "meta" and out is None:
         return wrap(MetaArray((n,), d.numpy))

@@ -234,6 +234,8 @@ def _each(name: str, self: Tensor, others: tuple[Tensor, ...], fn: Any) -> Tenso
     if not self.is_cpu:
         raise TypeError(f"{name} is only implemented on CPU tensors, got one on {self.device}")
     for x in others:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): argument 'other' must be Tensor, not {type(x).__name__}")
         if x.dtype is not self.dtype:
             raise TypeError(f"{name}: expected {self.type()} for 'other' (got {x.type()})")
     values = [x.expand(self.shape).reshape(-1).tolist() for x in (self, *others)]

@@ -245,13 +245,40 @@ _LARGEST: dict[np.dtype, float] = {}
 def randint(stream: MT19937Stream, out: np.ndarray, low: int, high: int) -> np.ndarray:
     """Fill `out` with integers in [low, high): a word's remainder modulo the range, as PyTorch takes it.
 
-    Raises: RuntimeError if the range is empty or one of its ends does not fit an integer `out`.
+    Ends that a floating `out` has no numbers for are moved inwards, to the next it has.
+    Raises: RuntimeError if the range is empty, or one of its ends does not fit `out`.
     """
     check_dtype("random_", out.dtype, "fiub")
+    digits = _DIGITS.get(out.dtype.name)
+    if digits is not None and (high - 1 >= 1 << digits or -low >= 1 << digits):
+        for name, bound in (("from", low), ("to - 1", high - 1)):
+            if abs(bound) > largest(out.dtype):
+                raise RuntimeError(f"random_: {name} is out of bounds for {out.dtype.name}, as it is {bound}")
+        low, high = _held(out.dtype, digits, low, high)
     if low >= high:
         raise RuntimeError(f"random_: from={low} must be less than to={high}; the interval is [from, to)")
     check_integers(out.dtype, low, high - 1)
     return fill_integers(stream, out, low, high - low, two_words=high - low >= WIDE_RANGE)
+
+
+# Binary digits of floating dtypes.
+_DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+
+
+def _held(dtype: np.dtype, digits: int, low: int, high: int) -> tuple[int, int]:
+    """`low` and `high`, moved to numbers that the dtype holds where it rounds the integer inside of them past them.
+
+    Raises: RuntimeError if nothing is left between them.
+    """
+    first, end = low, high
+    after, before = int(dtype.type(low + 1)), int(dtype.type(high - 1))
+    if after < low:
+        first = after + (1 << (abs(low + 1).bit_length() - digits))
+    if before >= high:
+        end = before - (1 << (abs(high - 1).bit_length() - digits))
+    if first >= end:
+        raise RuntimeError(f"random_: from={low} as {dtype.name} must be less than to={high} as {dtype.name}; they are {first} and {end}")
+    return first, end
 
 
 def check_integers(dtype: np.dtype, low: int, last: int) -> None:
