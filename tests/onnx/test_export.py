@@ -371,3 +371,48 @@ def test_errors_and_nodes_say_the_line_of_the_program():
         exported(Model(), fb.ones(2, 2))
     node = exported(fb.nn.Linear(2, 3), fb.ones(2, 2)).model_proto.graph.node[0]
     assert 'linear.py", line ' in node.doc_string
+
+
+class Of(nn.Module):
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x):
+        return self.fn(x)
+
+
+def ran(program, example, axes, x):
+    written = io.BytesIO()
+    onnx.export(Of(program), (example,), written, input_names=["x"], dynamic_axes={"x": axes}, dynamo=False)
+    return fb.from_numpy(reference(package.load_from_string(written.getvalue())).run(None, {"x": x.numpy()})[0])
+
+
+@pytest.mark.parametrize(
+    ("program", "example", "axes", "other"),
+    [
+        (lambda x: x.view(x.size(0), -1) * 2, (1, 3, 2), {0: "n"}, (4, 3, 2)), (lambda x: x.flatten(1) + 1, (1, 2, 2), {0: "n"}, (3, 2, 2)),
+        (lambda x: nn.functional.interpolate(x, size=(x.shape[2] * 2, x.shape[3])), (1, 1, 4, 4), {0: "n", 2: "h", 3: "w"}, (2, 1, 6, 8)),
+        (lambda x: x + fb.arange(x.shape[1]), (1, 1), {0: "n", 1: "m"}, (3, 7)),
+    ],
+)  # fmt: skip
+def test_sizes_that_are_one_in_the_example_stay_open(program, example, axes, other):
+    x = fb.rand(other)
+
+    fb.testing.assert_close(ran(program, fb.rand(example), axes, x), program(x))
+
+
+def test_attention_of_one_example_takes_many():
+    layer = nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    x = fb.rand(3, 5, 4)
+
+    got = ran(lambda x: layer(x, x, x)[0], fb.rand(1, 4, 4), {0: "n", 1: "length"}, x)
+
+    fb.testing.assert_close(got, layer(x, x, x)[0].detach())
+
+
+def test_a_program_that_takes_one_alone_where_a_size_is_to_be_open_is_warned_of():
+    with pytest.warns(UserWarning, match="sizes that are 1 in the example"):
+        got = ran(lambda x: x.expand(5, 3) * 1, fb.ones(1, 3), {0: "n"}, fb.ones(1, 3))
+
+    assert got.shape == (5, 3)

@@ -56,3 +56,23 @@ def test_rates_of_schedulers_chained(oracle: Any) -> None:
     for pair in itertools.combinations([words for name, words in SCHEDULERS.items() if "cycle" not in name], 2):
         schedule = f"L.ChainedScheduler([{', '.join(pair)}])"
         assert rates(fb, schedule, 0.3) == rates(oracle, schedule, 0.3), schedule
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_states_of_schedulers_cross_in_both_directions(oracle: Any, name: str) -> None:
+    for source, target in ((fb, oracle), (oracle, fb)):
+        made = []
+        for torch in (source, target):
+            o = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.3)
+            made.append((o, eval(SCHEDULERS[name], {"o": o, "L": torch.optim.lr_scheduler})))
+        (o, scheduler), (other_o, other) = made
+        for _ in range(3):
+            o.step()
+            scheduler.step()
+        other.load_state_dict(scheduler.state_dict())
+        other_o.load_state_dict(o.state_dict())
+
+        for _ in range(5):
+            for each in (o, scheduler, other_o, other):
+                each.step()
+            assert other.get_last_lr() == scheduler.get_last_lr()

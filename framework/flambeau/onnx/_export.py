@@ -107,6 +107,44 @@ def _program_of(
         return x
 
     args, kwargs = pytree.tree_map(once, (args, kwargs))
+    larger = _with_two_for_one(model, args, kwargs, input_names, dynamic_axes) if dynamic_shapes is None and dynamic_axes else None
+    if larger is not None:
+        try:
+            return _recorded(model, *larger, input_names, output_names, dynamic_shapes, dynamic_axes)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            warnings.warn(
+                f"onnx.export: dynamic_axes names sizes that are 1 in the example; the program takes no other there ({error}), so they are "
+                "fixed. Give an example with other sizes to see where it asks for 1",
+                stacklevel=4,
+            )
+    return _recorded(model, args, kwargs, input_names, output_names, dynamic_shapes, dynamic_axes)
+
+
+def _with_two_for_one(model: Any, args: Any, kwargs: Any, input_names: Any, dynamic_axes: Any) -> Any:
+    """The example with 2 for the sizes of 1 that are to stay open, as recordings take 1 for a number; None if there are none.
+
+    Open sizes of one name become 2 in all tensors.
+    """
+    tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    by_name = _inputs_by_name(input_names, bound_inputs(model.forward, args, kwargs), tensors)
+    axes = {id(by_name[name]): _axes(name, given) for name, given in dynamic_axes.items() if name in by_name}
+    ones = {label for x in tensors for d, label in axes.get(id(x), {}).items() if x.shape[d] == 1}
+    if not ones:
+        return None
+
+    def doubled(x: Any) -> Any:
+        for d, label in axes.get(id(x), {}).items():
+            if label in ones:
+                x = fb.cat([x.detach(), x.detach()], d).narrow(d, 0, 2)
+        return x
+
+    return pytree.tree_map(lambda x: doubled(x) if isinstance(x, Tensor) else x, (args, kwargs))
+
+
+def _recorded(
+    model: Module, args: Any, kwargs: Any, input_names: Any, output_names: Any, dynamic_shapes: Any, dynamic_axes: Any
+) -> tuple[Any, dict[tuple[int, int], str], dict[str, dict[int, str]]]:
+    """As `_program_of`, of a Module and arguments that are Tensors of their own."""
     tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     named = bound_inputs(model.forward, args, kwargs)
     out_labels: dict[str, dict[int, str]] = {}
@@ -153,10 +191,15 @@ def _axes(name: str, given: Any) -> dict[int, str]:
     return {d: f"{name}_dynamic_axes_{i + 1}" for i, d in enumerate(given)}
 
 
+def _inputs_by_name(input_names: Any, named: dict[str, Any], tensors: list[Tensor]) -> dict[str, Tensor]:
+    """The Tensors among the inputs, by the parameters of the program and by `input_names`."""
+    by_name = {name: x for name, x in named.items() if isinstance(x, Tensor)}
+    return by_name | dict(zip(input_names or (), tensors, strict=False))
+
+
 def _of_axes(dynamic_axes: Any, input_names: Any, named: dict[str, Any], tensors: list[Tensor]) -> Any:
     """`dynamic_axes`, by names of inputs, as sizes of the Tensors themselves."""
-    by_name = {name: x for name, x in named.items() if isinstance(x, Tensor)}
-    by_name |= dict(zip(input_names or (), tensors, strict=False))
+    by_name = _inputs_by_name(input_names, named, tensors)
     shapes = ShapesCollection()
     for name, axes in dynamic_axes.items():
         if name in by_name:

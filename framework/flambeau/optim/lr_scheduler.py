@@ -852,6 +852,8 @@ class CyclicLR(_WithMomentum):
         fn = self._scale_fn_custom
         if fn is not None and not isinstance(fn, types.FunctionType):
             state["_scale_fn_custom"] = dict(fn.__dict__)
+        else:                                         # which PyTorch asks for
+            state["_scale_fn_custom"] = None
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
