@@ -375,3 +375,32 @@ def test_what_is_no_tensor_is_refused_by_type(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_layers_refuse_float8_which_is_for_storage(oracle: Any, dtype: str) -> None:
+    programs = f"""
+    F.layer_norm(torch.ones(3, 3).to(torch.{dtype}), (3,))
+    F.rms_norm(torch.ones(3, 3).to(torch.{dtype}), (3,))
+    F.group_norm(torch.ones(3, 3).to(torch.{dtype}), 3)
+    F.batch_norm(torch.ones(3, 3).to(torch.{dtype}), None, None, training=True)
+    F.max_pool1d(torch.ones(1, 3, 3).to(torch.{dtype}), 2)
+    F.max_pool2d(torch.ones(1, 3, 3).to(torch.{dtype}), 2)
+    F.max_pool3d(torch.ones(1, 3, 3, 3).to(torch.{dtype}), 2)
+    F.avg_pool2d(torch.ones(1, 3, 3).to(torch.{dtype}), 2)
+    F.adaptive_avg_pool2d(torch.ones(1, 3, 3).to(torch.{dtype}), 2)
+    F.adaptive_max_pool2d(torch.ones(1, 3, 3).to(torch.{dtype}), 2)
+    F.conv2d(torch.ones(1, 1, 3, 3).to(torch.{dtype}), torch.ones(1, 1, 3, 3).to(torch.{dtype}))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_divergences_of_integers_are_refused(oracle: Any) -> None:
+    programs = """
+    F.kl_div(torch.ones(3, dtype=torch.int32), torch.ones(3))
+    F.kl_div(torch.ones(3), torch.ones(3, dtype=torch.int32))
+    F.kl_div(torch.ones(3), torch.ones(3, dtype=torch.bool), log_target=True, reduction="sum")
+    """
+
+    assert not disagreements(oracle, programs)

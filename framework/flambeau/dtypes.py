@@ -107,6 +107,8 @@ SCALAR_TYPES = {
 _TO_COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
 _TO_REAL = {complex32: float16, complex64: float32, complex128: float64}
 _FLOAT8 = frozenset((float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu))
+# Floating dtypes, and complex ones of them, that networks' layers compute in.
+COMPUTED = frozenset((float16, bfloat16, float32, float64, complex64, complex128))
 _BARE_UNSIGNED = frozenset((uint16, uint32, uint64))
 
 ALL = tuple(_OF_NUMPY.values())

@@ -100,6 +100,8 @@ def _check_anew(input, weight, bias, stride, padding, dilation, transposed, outp
         raise RuntimeError(
             f'"convolution" not implemented for {input.dtype}; convert the operands with .to(dtype) first'
         )
+    if input.is_floating_point() and input.dtype not in dtypes.COMPUTED:
+        raise NotImplementedError(f'"convolution" not implemented for {input.dtype}; convert the operands with .to(dtype) first')
     stride, padding, dilation, output_padding = (
         as_ints("convolution", name, value, n)
         for name, value in (

@@ -47,7 +47,10 @@ def _depends_on_vjp(grad):
 
 
 def check_floating(op: str, **operands: Any) -> None:
-    """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half inputs."""
+    """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half inputs.
+
+    Raises: NotImplementedError for float8.
+    """
     input = operands["input"]  # the public name
     d = input._array.dtype
     if (d is FLOAT32 or d is FLOAT64) and all([x is None or x._array.dtype is d for x in operands.values()]):  # noqa: C419  # sooner than a generator
@@ -56,6 +59,8 @@ def check_floating(op: str, **operands: Any) -> None:
         raise RuntimeError(
             f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
+    if input.dtype not in dtypes.COMPUTED:
+        raise NotImplementedError(f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first')
     half = input.dtype in (dtypes.float16, dtypes.bfloat16)
     for x in operands.values():
         if x is not None and x.dtype is not input.dtype and not (half and x.dtype is dtypes.float32):
@@ -540,7 +545,7 @@ def rms_norm(input, normalized_shape: Sequence[int], weight=None, eps: float | N
     >>> F.rms_norm(fb.tensor([[3.0, 4.0]]), (2,))
     tensor([[0.8485, 1.1314]])
     """
-    if input.is_complex() or input.dtype.category < dtypes.FLOATING:
+    if input.is_complex() or input.dtype not in dtypes.COMPUTED:
         return _rms_of_other(input, normalized_shape, weight, eps)
     kind = input.dtype
     halves_by_floats = weight is not None and weight.dtype is dtypes.float32 and kind in (dtypes.float16, dtypes.bfloat16)

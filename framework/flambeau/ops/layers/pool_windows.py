@@ -45,7 +45,7 @@ def check_input(op: str, input: Any, n: int, what: str, channels_free: bool = Fa
             f"but got:{list(input.shape)}; it must have non-zero size in all but the batch dimension\n"
             f"{describe(input=input)}"
         )
-    refused = input.is_complex() or input.dtype is dtypes.bool
+    refused = input.is_complex() or input.dtype is dtypes.bool or input.is_floating_point() and input.dtype not in dtypes.COMPUTED
     if what == "mean":
         refused = refused or (input.dtype.category < dtypes.FLOATING and input.dtype is not dtypes.int64)
     elif what == "floating":

@@ -350,6 +350,8 @@ def kl_div(input, target, size_average: bool | int | None = None, reduce: bool |
             )
     if input.is_complex() or target.is_complex():
         raise RuntimeError(f"kl_div: Complex inputs not supported\n{describe(input=input, target=target)}")
+    if not input.is_floating_point() or not target.is_floating_point():
+        raise RuntimeError(f"kl_div: Integral inputs not supported; use .float()\n{describe(input=input, target=target)}")
     if log_target:
         loss = target.exp() * (target - input)
     else:
