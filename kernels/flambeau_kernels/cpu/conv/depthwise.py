@@ -21,7 +21,8 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-from .planes import copy_row, fill_row
+from .channels_last import lane_count
+from .planes import copy_row, fill_row, taken
 from .walk import Ints, forward_axis
 
 # Elements of the band of rows.
@@ -32,7 +33,7 @@ BAND = 1 << 13
  OUT_IMAGE, OUT_CHANNEL, OUT_ROW, OUT_HEIGHT, OUT_WIDTH, BAND_ROWS, BANDS, TAP_ROWS, TAPS, TABLE) = range(23)  # fmt: skip
 
 
-def fill_band(band, plane, first, rows, geometry, KIND, LANES, STRIDE_X, STEP):
+def fill_band(band, plane, first, rows, geometry, KIND, LANES, STRIDE_X, STEP, TAKEN):
     """Rows ``first, first + 1, ...`` of the padded plane: ``[row][phase][element]``."""
     extent, width = geometry[EXTENT], geometry[WIDTH]
     for i in range(rows):
@@ -47,7 +48,7 @@ def fill_band(band, plane, first, rows, geometry, KIND, LANES, STRIDE_X, STEP):
             if (y >= 0) & (y < geometry[HEIGHT]) & (start < stop):
                 fill_row(to, 0, start, KIND, LANES)
                 row = plane + (y * geometry[ROW] + (start * STRIDE_X + phase - low) * geometry[COLUMN])
-                copy_row(row, to + start, stop - start, STRIDE_X * geometry[COLUMN], KIND, LANES, STEP)
+                copy_row(row, to + start, stop - start, STRIDE_X * geometry[COLUMN], KIND, LANES, STEP, TAKEN)
                 fill_row(to, stop, extent, KIND, LANES)
             else:
                 fill_row(to, 0, extent, KIND, LANES)
@@ -73,7 +74,7 @@ def results(band, weight, bias, out, row, left, shifts, geometry, spill, LANES, 
 
 
 @kernel
-def depthwise(chunk, x, weight, bias, out, geometry, shifts, stride_y, *, STRIDE_X, STEP, WIDE):
+def depthwise(chunk, x, weight, bias, out, geometry, shifts, stride_y, *, STRIDE_X, STEP, TAKEN, WIDE):
     KIND = widened(weight)
     LANES = lanes(KIND)
     band = local(KIND, BAND + LANES)
@@ -86,7 +87,7 @@ def depthwise(chunk, x, weight, bias, out, geometry, shifts, stride_y, *, STRIDE
     row = geometry[PHASES] * geometry[EXTENT]
     needed = (rows - 1) * stride_y + (geometry[TAP_ROWS] - 1) * geometry[DILATION] + 1
     source = x + (image * geometry[IMAGE] + channel * geometry[CHANNEL])
-    fill_band(band, source, first * stride_y, needed, geometry, KIND, LANES, STRIDE_X, STEP)
+    fill_band(band, source, first * stride_y, needed, geometry, KIND, LANES, STRIDE_X, STEP, TAKEN)
     taps = geometry[TAP_ROWS] * geometry[TAPS]
     for m in range(geometry[MULTIPLE]):
         o = channel * geometry[MULTIPLE] + m
@@ -139,7 +140,8 @@ def convolve(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints,
     ])  # fmt: skip
     shifts = np.array([tap.phase * axis.extent + tap.shift for tap in axis.lines[0].taps])
     distance = stride[-1] * column
+    step = distance if distance in (1, 2) else 0
     constants = np.zeros(w.shape[0], kind) if bias is None else np.ascontiguousarray(bias, kind)
     depthwise.run(n * c * bands, x, np.ascontiguousarray(w, kind), constants, out, geometry, shifts, stride_y,
-                  STRIDE_X=stride[-1], STEP=distance if distance in (1, 2) else 0, WIDE=out.dtype == kind)  # fmt: skip
+                  STRIDE_X=stride[-1], STEP=step, TAKEN=taken(step, lane_count(kind)), WIDE=out.dtype == kind)  # fmt: skip
     return out
