@@ -200,7 +200,7 @@ def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype, prepar
         prepared: keeps what was made for these axes.
     """
     made = np.empty((*x.shape[:2], plane), kind)
-    key = x.shape, x.strides, x.itemsize
+    key = x.shape, x.strides, x.dtype, kind
     found = prepared.get(key)
     if found is None:
         found = prepared[key] = prepare(x, axes, plane, kind)
