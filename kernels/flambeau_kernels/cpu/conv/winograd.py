@@ -13,11 +13,11 @@ the middle tap, in 2: a tile comes from 5 x 5 elements and has 25 places. The la
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.engine.language import (
     broadcast,
     int64,
@@ -374,4 +374,4 @@ class Plan:
         return bool(finite.all())
 
 
-plan = functools.lru_cache(maxsize=256)(Plan)
+plan = engines.kept(256)(Plan)
