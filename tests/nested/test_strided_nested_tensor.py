@@ -73,6 +73,14 @@ f.reshape(2, -1, 1, 3)
 f.chunk(3, -1)
 f.narrow(0, 1, 1)
 torch.cat([f, f])
+torch.cat([f, f * 2], -1)
+torch.cat([f, h.detach()], dim=2)
+f.split([1, 2], -1)
+f.split([1, 2], dim=2)
+torch.split(f, [3], 2)
+f.split_with_sizes([1, 1, 1], 2)
+f.swapaxes(1, 2)
+f.swapdims(-1, 1)
 f.matmul(f.transpose(1, 2))
 torch.bmm(f, f.transpose(1, 2))
 F.scaled_dot_product_attention(f.unsqueeze(1), f.unsqueeze(1), f.unsqueeze(1))
@@ -193,3 +201,25 @@ def test_a_mask_says_how_much_of_each_row_counts():
         with pytest.raises(RuntimeError, match=words):
             fb._nested_tensor_from_mask(x, wrong)
     assert [len(part) for part in fb._nested_tensor_from_tensor_list([fb.ones(2), fb.ones(3)]).unbind()] == [2, 3]
+
+
+def test_parts_are_joined_and_split_along_their_dimensions():
+    x = nested.nested_tensor([fb.rand(2, 3), fb.rand(1, 3)], requires_grad=True)
+
+    long = fb.cat([x, x * 2], 1)
+    left, right = fb.cat([x, x * 2], -1).split([3, 3], -1)
+    (slope,) = fb.autograd.grad((right.values() * 3).sum(), x)
+
+    assert [tuple(part.shape) for part in long.unbind()] == [(4, 3), (2, 3)]
+    assert all(fb.equal(a, b) for a, b in zip(left.unbind(), x.unbind(), strict=True))
+    assert all(part.eq(6).all() for part in slope.unbind())
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [(lambda x: fb.cat([x, fb.ones(2, 1, 3)], 1), "to be nested"), (lambda x: fb.cat([x, x[:1]], 1), "agree"),
+     (lambda x: x.split(1, -1), "list of sizes"), (lambda x: x.split([1, 1], -1), "sum"), (lambda x: x.split([1, 1], 0), "last dimension")],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(call, said):
+    with pytest.raises(RuntimeError, match=said):
+        call(nested.nested_tensor([fb.rand(2, 3), fb.rand(1, 3)]))

@@ -372,8 +372,10 @@ def _select(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 @_answers("transpose")
+@_answers("swapaxes")
+@_answers("swapdims")
 def _transpose(func: Any, args: Any, kwargs: Any) -> Any:
-    nt, *dims = (*args, *(kwargs[key] for key in ("dim0", "dim1") if key in kwargs))
+    nt, *dims = (*args, *kwargs.values())
     one, two = (_inner(nt, d, "Nested tensor dimension 0 cannot be transposed") for d in dims)
     return _by_parts(nt, lambda part: part.transpose(one, two))
 
@@ -425,8 +427,15 @@ def _view(func: Any, args: Any, kwargs: Any) -> Any:
 def _cat(func: Any, args: Any, kwargs: Any) -> Any:
     given: Any = (*args, *kwargs.values(), 0)
     tensors, dim = given[:2]
-    if dim:
-        raise RuntimeError("cat(): nested tensors of the layout strided are joined along dimension 0 alone")
+    first = next(x for x in tensors if isinstance(x, StridedNestedTensor))
+    if dim not in (0, -first.ndim):
+        at = _inner(first, dim, "")
+        if not all(isinstance(x, StridedNestedTensor) for x in tensors):
+            raise RuntimeError("cat(): expected each tensor in given list to be nested")
+        around = [[(*size[:at], *size[at + 1 :]) for size in x._sizes] for x in tensors]
+        if any(sizes != around[0] for sizes in around):
+            raise RuntimeError(f"cat(): parts of nested tensors have to agree but for dimension {dim}, got {[x._sizes for x in tensors]}")
+        return as_strided_nested([fb.cat(parts, at) for parts in zip(*[x._parts() for x in tensors], strict=True)])
     return as_strided_nested([part for x in tensors for part in (x._parts() if isinstance(x, StridedNestedTensor) else [x])])
 
 
@@ -438,6 +447,21 @@ def _chunk(func: Any, args: Any, kwargs: Any) -> Any:
     if at != nt.ndim - 2 or any(size[at] % chunks for size in nt._sizes):
         raise RuntimeError("Chunk for nested tensors is currently only supported for the last dimension, of a multiple of `chunks`.")
     columns = zip(*[part.chunk(chunks, at) for part in nt._parts()], strict=True)
+    return tuple([as_strided_nested(list(column)) for column in columns])
+
+
+@_answers("split")
+@_answers("split_with_sizes")
+def _split(func: Any, args: Any, kwargs: Any) -> Any:
+    """Along the last dimension, which is as long in all parts as `sizes` are together."""
+    given: Any = (*args, *(kwargs[key] for key in ("split_size", "split_size_or_sections", "split_sizes", "dim") if key in kwargs), 0)
+    nt, sizes, dim = given[:3]
+    if not isinstance(sizes, (list, tuple)) or dim % nt.ndim != nt.ndim - 1 or nt.ndim < 2:
+        raise RuntimeError("split: nested tensors of the layout strided are split along their last dimension, into a list of sizes")
+    at = nt.ndim - 2
+    if any(size[at] != sum(sizes) for size in nt._sizes):
+        raise RuntimeError(f"split: the sizes {list(sizes)} have to sum to the last size of each part, got parts of sizes {nt._sizes}")
+    columns = zip(*[part.split(list(sizes), at) for part in nt._parts()], strict=True)
     return tuple([as_strided_nested(list(column)) for column in columns])
 
 
