@@ -57,7 +57,7 @@ def layers(x: fb.Tensor, w: fb.Tensor) -> fb.Tensor:
     return x
 
 
-def test_a_replayed_program_keeps_what_is_still_read_alone() -> None:
+def test_a_replayed_program_keeps_what_is_still_read_alone(counted_memory: None) -> None:
     x, w = fb.randn(512, 512), fb.randn(512, 512)
     compiled = fb.compile(layers, mode="reduce-overhead")
     for _ in range(6):
@@ -68,7 +68,7 @@ def test_a_replayed_program_keeps_what_is_still_read_alone() -> None:
     assert compiled.explain().segments[0].bytes_at_most <= 2 * x.nbytes
 
 
-def test_a_recorded_program_keeps_what_is_still_read_alone() -> None:
+def test_a_recorded_program_keeps_what_is_still_read_alone(counted_memory: None) -> None:
     def f(x: fb.Tensor) -> fb.Tensor:
         for _ in range(6):
             x = fb.softmax(x.sin().flip(0) + x, 0).flip(0)
@@ -83,7 +83,7 @@ def test_a_recorded_program_keeps_what_is_still_read_alone() -> None:
     assert compiled.explain().segments[0].bytes_at_most == 3 * x.nbytes
 
 
-def test_what_is_planned_is_what_the_counters_say() -> None:
+def test_what_is_planned_is_what_the_counters_say(counted_memory: None) -> None:
     def f(x: fb.Tensor) -> fb.Tensor:
         a = x.flip(0)
         b = (a + 1.0).sin()                           # a is read again

@@ -294,7 +294,7 @@ def test_results_of_one_native_call_are_new_tensors_in_every_call() -> None:
 
 
 @walks
-def test_a_table_holds_no_arrays_of_the_run_it_was_made_in() -> None:
+def test_a_table_holds_no_arrays_of_the_run_it_was_made_in(counted_memory: None) -> None:
     compiled = fb.compile(lambda x: ((x * 2.0).tanh() + x).exp() - 1.0, mode="reduce-overhead")
     x = fb.randn(400, 400)
     for _ in range(20):

@@ -189,6 +189,32 @@ def test_channels_last_stays_so(constant, taken, monkeypatch):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(2, 3, 37, 41), (8, 512, 2, 2), (3, 5, 1999), (4, 16, 3, 8, 8), (1, 2, 4096), (2, 3, 4, 5)])
+def test_channels_by_given_statistics_are_the_formula(shape, dtype, weighted, biased):
+    x, mean, variance = drawn(shape, dtype), drawn(shape[1], dtype, 1), np.abs(drawn(shape[1], dtype, 2))
+    weight, bias = drawn(shape[1], dtype, 3) if weighted else None, drawn(shape[1], dtype, 4) if biased else None
+
+    run = norm.planned_given(x, mean, variance, weight, bias, EPS)
+    if run is None and not compiles():
+        pytest.skip("without compiled kernels large arrays are left to channel_normalize_given")
+    found = run(x, mean, variance, weight, bias)
+
+    scale = 1 / np.sqrt(variance + dtype(EPS)) * (weight if weighted else 1)
+    across = (-1, *(1,) * (len(shape) - 2))
+    expected = (x - mean.reshape(across)) * scale.reshape(across).astype(dtype)
+    np.testing.assert_array_equal(found, expected + bias.reshape(across) if biased else expected)
+    np.testing.assert_array_equal(found, norm.channel_normalize_given(x, *given_of(mean, variance), weight, bias))
+    assert threads_agree(lambda: run(x, mean, variance, weight, bias))
+
+
+def given_of(mean, variance):
+    """Means and 1 / deviations of channels as `channel_normalize_given` takes them."""
+    return mean[None], (1 / np.sqrt(variance + variance.dtype.type(EPS)))[None]
+
+
 def test_a_large_mean_costs_no_digits_in_channels():
     x = drawn((4, 3, 900), np.float32, mean=1000)
     for a in (x, x[:, :, 0]):
