@@ -306,3 +306,57 @@ def test_gradients_of_fused_chains_have_the_dtype_of_other_tensors(dtype: Any) -
 
         assert grad.numpy().dtype.isbuiltin
         assert same(grad @ grad.t(), fb.tensor(grad.tolist(), dtype=dtype) @ fb.tensor(grad.tolist(), dtype=dtype).t())
+
+
+def test_zeros_keep_the_signs_that_sums_of_gradients_give_them() -> None:
+    fb.manual_seed(5)
+    x, y = fb.randn(16, 256, requires_grad=True), fb.randn(16, 128, requires_grad=True)
+
+    def f(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        part = x[:, 128:]                             # whose gradient comes after that of the whole
+        made = x.tanh() * fb.cat([y, part], 1)
+        return made[:, 128:]                          # so gradients of the rest are zeros of both signs
+
+    def step(call: Any) -> list[fb.Tensor]:
+        return list(fb.autograd.grad(call(x, y).sum(), (x, y)))
+
+    expected, compiled = step(f), fb.compile(f)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        found = step(compiled)
+    assert all(same(a, b) for a, b in zip(found, expected, strict=True))
+
+
+turn = st.tuples(
+    st.sampled_from(["tanh", "sigmoid", "abs", "square", "neg"]), st.sampled_from(["add", "mul", "sub"]), st.integers(0, 9),
+    st.integers(0, 9), st.sampled_from(["wide", "wide", "narrow", "narrow", "cut", "join", "fold"]),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(turn, min_size=4, max_size=12))
+def test_chains_of_two_shapes_that_take_turns_have_the_gradients_of_their_operations(plan: list[Any]) -> None:
+    fb.manual_seed(5)
+    inputs = [fb.randn(16, 256, requires_grad=True), fb.randn(16, 128, requires_grad=True)]
+
+    def f(x: fb.Tensor, y: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        wide, narrow = [x], [y, x[:, :128]]
+        for unary, binary, i, j, what in plan:
+            if what == "cut":
+                narrow.append(wide[i % len(wide)][:, 128:])
+            elif what == "join":
+                wide.append(fb.cat([narrow[i % len(narrow)], narrow[j % len(narrow)]], 1))
+            elif what == "fold":
+                narrow.append(narrow[i % len(narrow)] * wide[j % len(wide)].sum(1, keepdim=True))
+            else:
+                values = wide if what == "wide" else narrow
+                values.append(getattr(fb, binary)(getattr(fb, unary)(values[i % len(values)]), values[j % len(values)]))
+        return wide[-1], narrow[-1]
+
+    def step(call: Any) -> list[fb.Tensor]:
+        made = call(*inputs)
+        return [*made, *fb.autograd.grad((made[0] * 0.5).sum() + made[1].sum(), inputs, allow_unused=True)]
+
+    expected, compiled = step(f), fb.compile(f)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        found = step(compiled)
+    assert all(same(a, b) for a, b in zip(found, expected, strict=True))

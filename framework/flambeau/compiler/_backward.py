@@ -422,6 +422,7 @@ class GradientKernel:
 
         grads: dict[int, str] = {k: text.operand(("grad", k)) for k in arriving}
         totals: dict[int, str] = {}                   # by node outside
+        summed: set[int] = set()                      # those of them at which several gradients arrive
         self.results: list[Any] = []                  # node outside, whether that is all it has and nobody else's, and what it is
         all_shapes = [history.shape] * len(adds)
         numbers = iter(edges)
@@ -454,10 +455,13 @@ class GradientKernel:
                     totals[slot] = piece
                 else:
                     totals[slot] = text.sum(totals[slot] if slot in totals else text.operand(("have", slot)), piece)
+                    summed.add(slot)
         self.shapes = all_shapes
-        # An array that arrives at several nodes is not to be added to in place.
+        # An array that arrives at several nodes is not to be added to in place. Nor is one that arrives alone: the engine adds to sums
+        # alone, and where only a part is added to, zeros around that keep their signs.
         once = [piece for _, _, piece in self.results] + list(totals.values())
-        self.results += [(slot, once.count(piece) == 1 and piece not in text.names_of_operands, piece) for slot, piece in totals.items()]
+        own = {slot for slot, piece in totals.items() if once.count(piece) == 1 and piece not in text.names_of_operands}
+        self.results += [(slot, slot in own & summed, piece) for slot, piece in totals.items()]
         self.sources = tuple(sorted(given))
         outputs = dict.fromkeys(piece for _, _, piece in self.results if piece not in text.names_of_operands)
         self.outputs = tuple(outputs)
