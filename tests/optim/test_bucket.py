@@ -273,4 +273,6 @@ def test_large_and_small_parameters_mix():
 def test_every_elementwise_optimizer_is_covered_here():
     covered = {name for name, _ in CASES}
 
+    for name in fb.optim.__all__:
+        getattr(fb.optim, name)                       # modules are imported when a name of theirs is read
     assert {c.__name__ for c in ElementwiseOptimizer.__subclasses__()} | {"AdamW"} == covered
