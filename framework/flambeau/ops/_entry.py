@@ -27,7 +27,6 @@ from ..tensor import Tensor, wrap
 from . import _dispatch, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict, writing
-from ._spec.few_elements import MOST_BY_NUMPY
 from ._spec.names import refuse_name_of_dim
 from ._spec.nodes import indented
 from ._spec.view import ViewOp
@@ -410,8 +409,7 @@ def _stored(op: Op) -> list[str]:
         compute = [f"made = {made}"]
     else:
         compute = [f"found = forwards_to({', '.join(op.params)})", "made = None if found is None else found[0].enter(*found[1])"]
-    # What is not stored is computed again, so there must be little of it.
-    small = f"if out.__class__ is Tensor and (_o := out._array).__class__ is ndarray and _o.size <= {MOST_BY_NUMPY}:"
+    small = f"if out.__class__ is Tensor and (_o := out._array).__class__ is ndarray and _o.size <= {MOST_STORED}:"
     return [small, *indented([*compute, *store])]
 
 
@@ -455,6 +453,9 @@ def _text(lines: list[str]) -> str:
 
 
 _MOST_OPERANDS = 4                                    # that `Formula.enter` takes
+# Elements of an `out` that are computed as a new array and copied, both in the second cache, rather than by the general way, which costs
+# more than the copy. What cannot be stored is computed again there.
+MOST_STORED = 1 << 17
 
 
 _scope["ONE"], _scope["ZERO"] = 1, 0
