@@ -109,8 +109,9 @@ def _program_of(
     args, kwargs = pytree.tree_map(once, (args, kwargs))
     larger = _with_two_for_one(model, args, kwargs, input_names, dynamic_axes) if dynamic_shapes is None and dynamic_axes else None
     if larger is not None:
+        larger_args, larger_kwargs = larger
         try:
-            return _recorded(model, *larger, input_names, output_names, dynamic_shapes, dynamic_axes)
+            return _recorded(model, larger_args, larger_kwargs, input_names, output_names, dynamic_shapes, dynamic_axes)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             warnings.warn(
                 f"onnx.export: dynamic_axes names sizes that are 1 in the example; the program takes no other there ({error}), so they are "

@@ -151,7 +151,7 @@ def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float) ->
 
 
 def normalize_groups_and_moments(a: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
-    return _with_moments(a, *normalize_groups(a, groups, weight, bias, eps), (a.shape[0], groups))
+    return _with_moments(a, *normalize_groups(a, groups, weight, bias, eps), shape=(a.shape[0], groups))
 
 
 def normalize_images_tracked(a: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:

@@ -311,7 +311,7 @@ def _with_indices(n: int) -> Any:
         made = composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",), samples=_SAMPLES[n])(pool)
     else:
         made = composite(namespace="nn.functional", samples=_SAMPLES[n])(pool)
-    made.plan(lambda *args: _planned_max(f"max_pool{n}d", n, *args, True), by="shape")
+    made.plan(lambda *args: _planned_max(f"max_pool{n}d", n, *args, indices=True), by="shape")
     return made
 
 
@@ -327,7 +327,7 @@ def _top_level(n: int) -> Any:
     pool.__name__ = f"max_pool{n}d"
     pool.__doc__ = f"The maximum over windows, without indices. Arguments as for `nn.functional.max_pool{n}d`."
     made = composite(surface=FUNCTION, autocast=("float32", None) if n == 3 else None, samples=_SAMPLES[n])(pool)
-    made.plan(lambda *args: _planned_max(f"max_pool{n}d", n, *args, False), by="shape")
+    made.plan(lambda *args: _planned_max(f"max_pool{n}d", n, *args, indices=False), by="shape")
     return made
 
 
