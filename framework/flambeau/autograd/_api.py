@@ -79,6 +79,7 @@ def _backward(tensors: Any, vectors: Any, retain_graph: Any, create_graph: bool,
         x._gradient = g if have is None else have + g
 
 
+@_names.names_by("unnamed")
 def grad(
     outputs: Any,
     inputs: Any,

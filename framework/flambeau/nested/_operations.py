@@ -206,22 +206,23 @@ def _over_last(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, func(nt._elements, shape, *rest, **kwargs))
 
 
-_LOSSES = (
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div",
-    "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
-)  # fmt: skip
-
-
+@_answers("binary_cross_entropy", named=True)
+@_answers("binary_cross_entropy_with_logits", named=True)
+@_answers("gaussian_nll_loss", named=True)
+@_answers("hinge_embedding_loss", named=True)
+@_answers("huber_loss", named=True)
+@_answers("kl_div", named=True)
+@_answers("l1_loss", named=True)
+@_answers("mse_loss", named=True)
+@_answers("poisson_nll_loss", named=True)
+@_answers("smooth_l1_loss", named=True)
+@_answers("soft_margin_loss", named=True)
 def _loss(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     """A loss for each element, or their mean or sum, of all parts."""
     if any(x._lengths is not None for x in _nested(args, kwargs)) or kwargs.get("reduction") == "batchmean":
         raise RuntimeError(f"{name}(): not supported for nested tensors with holes between their parts, nor reduction='batchmean'")
     first, made = _of_elements(name, func, args, kwargs)
     return _wrapped(first, made) if made.ndim else made
-
-
-for _name in _LOSSES:
-    _answers(_name, named=True)(_loss)
 
 
 # -- products ----------------------------------------------------------------------------------------------------------------

@@ -167,9 +167,11 @@ _EXACT = 1 << 24
 
 def range_(
     start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """As `arange`, including `end`; deprecated in PyTorch."""
+    if pin_memory is not False:
+        refuse_pinning("range", pin_memory)
     _check_layout(layout)
     warn(
         "torch.range is deprecated, because its behaviour is inconsistent with Python's range builtin: it includes the end. "

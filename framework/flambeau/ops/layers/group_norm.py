@@ -325,7 +325,7 @@ def _planned_instance_norm(input, running_mean, running_var, weight, bias, use_i
     """Without running statistics, which a call would move."""
     if running_mean is not None or running_var is not None or use_input_stats is not True or input.ndim < 2:
         return None
-    if input.ndim > 2 and prod(input.shape[2:]) <= 1:
+    if prod(input.shape[2:]) <= 1:
         return None
     _check_momentum("instance_norm", momentum)
     count = input.shape[1]
@@ -366,6 +366,9 @@ def _groups_as_the_function(input, num_groups, weight, bias, eps, cudnn_enabled)
 )
 def normalize_groups_and_moments(input, num_groups, weight=None, bias=None, eps=1e-5):
     """``(out, mean, inverse)``: `normalize_groups`, and the mean and 1 / deviation of each group, each ``(N, num_groups)``."""
+
+
+normalize_groups_and_moments.in_pieces("n_*,_,_->n_*,n_,n_")
 
 
 normalize_groups_and_moments.shown_as(
