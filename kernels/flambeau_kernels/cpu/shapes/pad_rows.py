@@ -66,7 +66,7 @@ def pad_rows(chunk, source, out, fill, places_z, places_y, places_x, geometry):
                 to += width
 
 
-def copied(to, source, count, LANES):
+def copy_run(to, source, count, LANES):
     for k in range(0, count, LANES):
         left = count - k
         if left >= LANES:
@@ -94,11 +94,11 @@ def pad_channels(chunk, source, out, fill, places_z, places_y, places_x, geometr
         z, y = places_z[i], places_y[j]
         if (z >= 0) & (y >= 0):
             row = source + ((image * geometry[SOURCE_DEPTH] + z) * geometry[SOURCE_HEIGHT] + y) * geometry[SOURCE_WIDTH] * channels
-            copied(to + start * channels, row + geometry[MIDDLE] * channels, middle * channels, LANES)
+            copy_run(to + start * channels, row + geometry[MIDDLE] * channels, middle * channels, LANES)
             for k in rolled(range(width - middle)):
                 at = k if k < start else k + middle
                 if places_x[at] >= 0:
-                    copied(to + at * channels, row + places_x[at] * channels, channels, LANES)
+                    copy_run(to + at * channels, row + places_x[at] * channels, channels, LANES)
                 else:
                     filled(to + at * channels, value, channels, LANES)
         else:
@@ -173,7 +173,7 @@ def fold_channels(chunk, grad, sums, out, places_y, places_x, geometry, *, ROUND
         fold_ends(row, to, places_x, stop, width, channels, LANES)
         row += width * channels
     if ROUNDS:
-        copied(out + chunk * size, base, size, LANES)
+        copy_run(out + chunk * size, base, size, LANES)
 
 
 def folded_channels(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:

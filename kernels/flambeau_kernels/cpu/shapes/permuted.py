@@ -18,6 +18,7 @@ from flambeau_kernels.engine.language import int64, kernel, lanes, load, local, 
 from flambeau_kernels.engine.launching.pack import interleaved
 
 from ..tier import compiles
+from .pad_rows import copy_run
 
 __all__ = ["copied", "planned", "takes"]
 
@@ -84,12 +85,7 @@ def copy_lines(chunk, source, out, geometry, *, RUNS):
         for j in rolled(range(middle)):
             a, b = here + j * down, to + j * to_down
             if RUNS:
-                for i in range(0, inner, LANES):
-                    left = inner - i
-                    if left >= LANES:
-                        store(b, i, load(a, i, LANES))
-                    else:
-                        store(b, i, load(a, i, LANES, left), left)
+                copy_run(b, a, inner, LANES)
             else:
                 for i in repeated(range(inner), 4):
                     b[i * to_by] = a[i * by]
