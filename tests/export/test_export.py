@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import io
@@ -14,9 +15,10 @@ import zipfile
 import pytest
 
 import flambeau as fb
-from flambeau import nn
+from flambeau import library, nn
 from flambeau._dynamo.exc import UserError
-from flambeau.export import Dim, ShapesCollection, dims, export, load, save
+from flambeau._library.fake_profile import unsafe_generate_fake_kernels
+from flambeau.export import Dim, ShapesCollection, dims, draft_export, export, load, save
 from flambeau.export.dynamic_shapes import AdditionalInputs, refine_dynamic_shapes_from_suggested_fixes
 from flambeau.export.graph_signature import InputKind, OutputKind
 from flambeau.fx.experimental.symbolic_shapes import ConstraintViolationError
@@ -912,3 +914,97 @@ def test_sizes_that_are_multiples_of_a_name_alone_stay_open():
     assert both.shape == (10,)
     with pytest.raises(AssertionError, match="% 2"):
         program.module()(fb.ones(9), fb.ones(9))
+
+
+class _Chooses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", fb.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        places = x.nonzero()
+        if places.shape[0] > 2:
+            x = x * 2
+        for _ in range(int(self.count.item())):
+            x = x + 1
+        return x
+
+
+def test_a_draft_takes_what_python_asks_for_from_the_example_and_asserts_it():
+    module, x = _Chooses(), fb.ones(4, 3)
+    with pytest.raises(RuntimeError, match="data-dependent"):
+        export(module, (x,))
+
+    program = draft_export(module, (x,))
+    failures = program._report.failures
+    run = program.module()
+
+    assert module.count == 0
+    assert [(f.failure_type.name, f.data["expr"], f.data["result"]) for f in failures] == [
+        ("DATA_DEPENDENT_ERROR", "u0 > 2", "True"), ("DATA_DEPENDENT_ERROR", "TruncToInt(zuf0)", "1"),
+    ]  # fmt: skip
+    assert [at["name"] for at in failures[0].data["user_stack"]] == ["forward"]
+    assert not program._report.successful()
+    assert "u0 > 2" in str(program._report)
+    with pytest.raises(RuntimeError):                 # the example had more than two places
+        run(fb.zeros(4, 3))
+    assert program.module()(x).equal(fb.full((4, 3), 3.0))
+
+
+def test_a_draft_opens_sizes_as_far_as_the_program_allows():
+    class One(nn.Module):
+        def forward(self, x):
+            return x + 1 if x.shape[0] == 4 else x * 2
+
+    program = draft_export(One(), (fb.ones(4, 3),), dynamic_shapes={"x": {0: Dim("b")}})
+    (failure,) = program._report.failures
+
+    assert failure.failure_type.name == "GUARD_ADDED"
+    assert (failure.data["expr"], failure.data["symbol_to_sources"]) == ("Eq(s0, 4)", {"s0": "L['x'].size()[0]"})
+    assert failure.data["new_dynamic_shapes"] == {"x": {0: Dim.AUTO}}
+    assert program.range_constraints == {}
+
+
+@contextlib.contextmanager
+def _closing(lib):
+    try:
+        yield lib
+    finally:
+        lib._destroy()
+
+
+def test_a_draft_makes_fake_kernels_of_what_operators_give():
+    with _closing(library.Library("drafts", "DEF")) as lib:
+        lib.define("missing(Tensor x) -> Tensor")
+        lib.impl("missing", lambda x: x[x > 0], "CPU")
+        lib.define("wrong(Tensor x) -> (Tensor, Tensor)")
+        lib.impl("wrong", lambda x: (x.sum(), x + 1), "CPU")
+        library.register_fake("drafts::wrong", lambda x: (fb.empty_like(x), fb.empty_like(x)), lib=lib)
+
+        class Calls(nn.Module):
+            def forward(self, x):
+                total, more = fb.ops.drafts.wrong(x)
+                return fb.ops.drafts.missing(x) * total + more.sum()
+
+        x = fb.ones(3)
+        program = draft_export(Calls(), (x,))
+        missing = program._report.op_profiles["drafts.missing.default"]
+
+        kinds = {f.data["op"]: f.failure_type.name for f in program._report.failures}
+        assert kinds == {"drafts.wrong.default": "MISMATCHED_FAKE_KERNEL", "drafts.missing.default": "MISSING_FAKE_KERNEL"}
+        assert [p.out_profile.rank for p in missing] == [1]
+        y = fb.tensor([1.0, -1.0, 2.0])
+        assert program.module()(y).equal(Calls()(y))
+        with pytest.raises(NotImplementedError, match="fake"):
+            export(Calls(), (x,))
+        with unsafe_generate_fake_kernels(program._report.op_profiles):
+            export(Calls(), (x,))
+
+
+def test_a_draft_of_a_program_without_issues_is_what_export_gives():
+    net, x = Net().eval(), fb.randn(5, 3)
+    program = draft_export(net, (x,), dynamic_shapes={"x": {0: Dim("batch")}})
+
+    assert program._report.successful()
+    assert str(program.graph) == str(export(net, (x,), dynamic_shapes={"x": {0: Dim("batch")}}).graph)

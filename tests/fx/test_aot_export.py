@@ -159,3 +159,19 @@ def test_batch_normalizations_are_pytorchs_operators_and_give_new_statistics(tra
         return list(signature.buffers_to_mutate.values()), names
 
     assert made(fb, aot_export_module) == made(oracle, theirs)
+
+
+def test_graphs_with_open_sizes_run_at_others() -> None:
+    class Product(fb.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return (fb.nn.functional.linear(x, y.t()).reshape(-1) + x.size(0),)
+
+    for pre_dispatch in (False, True):
+        graph, _ = aot_export_module(
+            Product(), (fb.ones(4, 3), fb.ones(3, 5)), trace_joint=False, pre_dispatch=pre_dispatch, dynamic_shapes=True
+        )
+        x, y = fb.randn(6, 2), fb.randn(2, 7)
+
+        assert graph(x, y)[0].equal(Product()(x, y)[0])
+    with pytest.raises(RuntimeError, match="pre_dispatch"):
+        aot_export_module(Product(), (fb.ones(4, 3), fb.ones(3, 5)), trace_joint=True, output_loss_index=0, pre_dispatch=True)

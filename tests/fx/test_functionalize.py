@@ -150,8 +150,23 @@ def test_where_nothing_is_recorded_the_program_runs() -> None:
     assert fb.vmap(functionalize(lambda x: x.clone().add_(1)))(x).tolist() == [3.0, 3.0]
     with pytest.raises(RuntimeError, match="invalid argument for remove=views"):
         functionalize(lambda x: x, remove="views")
-    with pytest.raises(NotImplementedError, match="share memory"):
-        make_fx(lambda x: functionalize(lambda a, b: a.add_(b))(x, x[:]))(x)
+
+
+def test_arguments_that_share_memory_are_tensors_of_their_own_until_the_program_returns() -> None:
+    def program(a: Any, b: Any) -> tuple[Any, Any]:
+        return a.add_(1), b.mul_(3)
+
+    def run(f: Any) -> list[Any]:
+        x = fb.arange(4.0)
+        results = f(x[:3], x[1:])
+        return [x.tolist(), *[r.tolist() for r in results]]
+
+    x = fb.arange(4.0)
+    gm = make_fx(functionalize(program))(x[:3], x[1:])
+
+    expected = [[1.0, 3.0, 6.0, 9.0], [1.0, 2.0, 3.0], [3.0, 6.0, 9.0]]  # as PyTorch
+    assert x.tolist() == expected[0]
+    assert run(gm) == run(functionalize(program)) == expected
 
 
 def _calls() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import autograd
@@ -11,6 +11,7 @@ from .._state import grad_enabled
 from .._subclasses.fake_tensor import FakeTensorMode
 from ..func.modules import functional_call
 from ..fx._codegen import _PyTreeCodeGen, _PyTreeInfo
+from ..fx.experimental._sources import ConstantSource
 from ..fx.experimental.proxy_tensor import _owner
 from ..fx.graph_module import GraphModule
 from ..fx.node import Node
@@ -55,10 +56,30 @@ class GraphSignature:
     output_tokens: list[str]
 
 
-def _fakes(args: Iterable[Any]) -> tuple[FakeTensorMode, Callable[[], list[Any]]]:
-    """A mode, and a function that gives fake tensors of the looks of `args`, new ones each time."""
-    mode = next((x.fake_mode for x in args if hasattr(x, "fake_mode")), None) or FakeTensorMode(allow_non_fake_inputs=True)
-    return mode, lambda: [mode.from_tensor(x) if isinstance(x, Tensor) and not hasattr(x, "fake_mode") else x for x in args]
+def _fakes(args: Sequence[Any], symbolic_from: int | None = None) -> tuple[FakeTensorMode, Callable[[], list[Any]]]:
+    """A mode, and a function that gives fake tensors of the looks of `args`, new ones each time.
+
+    From the argument `symbolic_from` on sizes are symbols; none are if that is None. Fake tensors among `args` stay as they are.
+    """
+    mode = next((x.fake_mode for x in args if hasattr(x, "fake_mode")), None)
+    if mode is None:
+        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=None if symbolic_from is None else _new_env())
+    first = len(args) if mode.shape_env is None or symbolic_from is None else symbolic_from
+
+    def fake(at: int, x: Any) -> Any:
+        if not isinstance(x, Tensor) or hasattr(x, "fake_mode"):
+            return x
+        if at < first:
+            return mode.from_tensor(x, static_shapes=True)
+        return mode.from_tensor(x, static_shapes=False, source=ConstantSource(f"arg{at}"))
+
+    return mode, lambda: [fake(at, x) for at, x in enumerate(args)]
+
+
+def _new_env() -> Any:
+    from ..fx.experimental.symbolic_shapes import ShapeEnv  # which needs sympy
+
+    return ShapeEnv()
 
 
 def _results(graph: GraphModule) -> list[Any]:
@@ -89,10 +110,10 @@ def aot_export_module(
         decompositions: what operators are recorded as, see `make_fx`.
         trace_joint: let the graph also give gradients of parameters and of inputs that require grad, by one result, the loss.
         output_loss_index: which result that is.
-        pre_dispatch: only False is built.
-        dynamic_shapes: only None and False are built.
-    Raises: RuntimeError if the forward returns no tuple, if no loss is named, or if another result requires grad;
-        NotImplementedError for what is not built.
+        pre_dispatch: for graphs without derivatives; operators such as ``linear`` are whole in these, with it and without.
+        dynamic_shapes: let sizes of inputs be symbols, so that the graph runs at other sizes, those for which its guards hold.
+    Raises: RuntimeError if the forward returns no tuple, if no loss is named, if another result requires grad, or for
+        `pre_dispatch` with `trace_joint`.
 
     Inputs of the graph are parameters, buffers, and the tensors of `args` and `kwargs`. It writes to nothing: new values come first.
 
@@ -106,8 +127,8 @@ def aot_export_module(
     >>> signature.inputs_to_parameters, list(signature.backward_signature.gradients_to_parameters.values())
     ({'arg0_1': 'w'}, ['w'])
     """
-    if pre_dispatch or dynamic_shapes:
-        raise NotImplementedError("aot_export_module: pre_dispatch=True and dynamic_shapes=True are not built; see export.export")
+    if pre_dispatch and trace_joint:
+        raise RuntimeError("aot_export_module: pre_dispatch=True is not supported with trace_joint=True; leave one of them out")
     if trace_joint and output_loss_index is None:
         raise RuntimeError(
             "aot_export_module: with trace_joint=True one of the results must be a scalar loss: name it by output_loss_index"
@@ -128,7 +149,7 @@ def aot_export_module(
         spec[:] = [structure]
         return results
 
-    mode, fakes = _fakes(leaves)
+    mode, fakes = _fakes(leaves, len(names) if dynamic_shapes else None)
     wanted = [isinstance(x, Tensor) and x.requires_grad and trace_joint for x in leaves]
     traced = flat
     if trace_joint:

@@ -1,7 +1,7 @@
-"""Where PyTorch's documentation places the class of custom operators; `flambeau.library` makes them."""
+"""Where PyTorch places the class of custom operators, which `flambeau.library` makes, and fake kernels after profiles."""
 
 from __future__ import annotations
 
-from . import custom_ops
+from . import custom_ops, fake_profile
 
-__all__ = ["custom_ops"]
+__all__ = ["custom_ops", "fake_profile"]

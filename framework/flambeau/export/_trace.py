@@ -107,6 +107,7 @@ class _Exporter:
 
     def __init__(
         self, mod: Module, args: Any, kwargs: Any, named: dict[str, Any], sizes: dict[int, dict[int, Any]], kept: Collection[str] = (),
+        error: type[Exception] = UserError,
     ) -> None:  # fmt: skip
         self.mod, self.args, self.kwargs = mod, args, kwargs
         self.calls = Calls(mod, kept)
@@ -127,8 +128,9 @@ class _Exporter:
                 sizes = sizes | {id(self.leaves[i]): sizes[id(x)]} if id(x) in sizes else sizes
             seen.add(id(x))
         self.open = OpenSizes(
-            [self.leaves[i] for i in self.tensors], [self.leaf_names[i] for i in self.tensors], sizes, [sources[i] for i in self.tensors]
-        )
+            [self.leaves[i] for i in self.tensors], [self.leaf_names[i] for i in self.tensors], sizes, [sources[i] for i in self.tensors],
+            error,
+        )  # fmt: skip
 
     def program(self) -> ExportedProgram:
         from ..fx.experimental import proxy_tensor

@@ -86,6 +86,7 @@ class ExportedProgram:
         self._guards: list[Any] = []                  # what inputs have to be: `Guard`s, then `Relation`s
         self._dialect = "TRAINING"
         self._buffers_left_out: dict[str, Any] = {}   # values of buffers that no state dict holds
+        self._report: Any = None                      # of a draft, see `draft_export`
 
     @property
     def graph_module(self) -> Any:

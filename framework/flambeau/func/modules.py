@@ -9,6 +9,7 @@ from typing import Any
 from .. import _state
 from ..ops._spec import OPS
 from ..tensor import Tensor
+from ..utils import _pytree as pytree
 from .batching import BatchedTensor
 
 __all__ = ["debug_unwrap", "functional_call", "functionalize", "replace_all_batch_norm_modules_", "stack_module_state"]
@@ -79,7 +80,8 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
     Raises: RuntimeError for another `remove`; NotImplementedError while recording, for writes that no operator without writes
         stands for.
 
-    Where nothing is recorded, `func` itself runs, as nothing can tell the difference.
+    Where nothing is recorded, `func` itself runs, as nothing can tell the difference. Arguments that share memory count as tensors of
+    their own, recorded or not: what `func` writes to one of them is not seen in another before it returns.
 
     >>> from flambeau.fx.experimental.proxy_tensor import make_fx
     >>> gm = make_fx(fb.func.functionalize(lambda x: x.clone().add_(1)))(fb.ones(2))
@@ -95,7 +97,20 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
             result = interpreter.run_functional(func, args, kwargs, remove == "mutations_and_views")
             if result is not NotImplemented:
                 return result
-        return func(*args, **kwargs)
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        tensors = {id(x): x for x in leaves if isinstance(x, Tensor)}
+        memories = {id(x._storage) if x._storage is not None else id(x) for x in tensors.values()}
+        if len(memories) == len(tensors):
+            return func(*args, **kwargs)
+        # Arguments of one memory are tensors of their own to the program, as in its graph.
+        copies = {k: x.clone() for k, x in tensors.items()}
+        versions = {k: x._version for k, x in copies.items()}
+        apart, named = pytree.tree_unflatten([copies.get(id(x), x) for x in leaves], spec)
+        result = func(*apart, **named)
+        for k, x in tensors.items():
+            if copies[k]._version != versions[k]:
+                x.copy_(copies[k])
+        return result
 
     return functional
 

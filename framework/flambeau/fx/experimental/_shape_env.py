@@ -125,6 +125,8 @@ class ShapeEnv:
         self.replacements: dict[Any, Any] = {}
         self.pending_fresh_unbacked_symbols: list[Any] = []
         self.frozen = self.runtime_asserts_frozen = False
+        # Says what an expression is that values decide, which the graph then asserts; None for the error.
+        self.decide: Callable[[Any], Any] | None = None
         self.facts = Facts()
         self._names: dict[str, int] = {}
         self._replaced: dict[Any, Any] = {}
@@ -465,9 +467,17 @@ class ShapeEnv:
         if value is None:
             if fallback_value is not None:
                 return sympy.sympify(fallback_value)
-            raise self.data_dependent(expr)
+            return self._decided(expr, proposition)
         if not self._suppressed and not self.frozen:
             self._guard((expr if value else sympy.Not(expr)) if proposition else sympy.Eq(expr, value), size_oblivious)
+        return value
+
+    def _decided(self, expr: Any, proposition: bool) -> Any:
+        """What `decide` says of `expr`, which is noted for the graph to assert. Raises: GuardOnDataDependentSymNode if nobody says."""
+        value = None if self.decide is None else self.decide(expr)
+        if value is None:
+            raise self.data_dependent(expr)
+        self.guard_or_defer_runtime_assert((expr if value else sympy.Not(expr)) if proposition else sympy.Eq(expr, value), "decided")
         return value
 
     def evaluate_sym_node(self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:

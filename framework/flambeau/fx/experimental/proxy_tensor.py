@@ -406,7 +406,6 @@ class _Recorder(TorchDispatchMode):
             found[:] = [structure]
             return tuple(parts)
 
-        _refuse_shared(leaves)
         closures: list[Tensor] = []
         kept: list[Any] = []
         with self.quietly(), fork_rng():
@@ -692,13 +691,6 @@ def _put_back(kept: list[Any]) -> None:
         if tensor._version != version:
             tensor.detach().copy_(values)
     kept.clear()
-
-
-def _refuse_shared(leaves: list[Any]) -> None:
-    """Raises: NotImplementedError if arguments look at the same memory, as what is written to one would be missed in the other."""
-    seen = [id(_owner(x._array)) for x in leaves if isinstance(x, Tensor)]
-    if len(set(seen)) < len({id(x) for x in leaves if isinstance(x, Tensor)}):
-        raise NotImplementedError("functionalize: arguments that share memory are not built; give copies")
 
 
 def _all_tensors() -> Iterator[Tensor]:
