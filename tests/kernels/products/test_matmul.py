@@ -633,3 +633,53 @@ def test_products_of_numpy_have_one_thread_of_blas_where_more_gain_little(rows, 
 
     assert (made == 32).all()
     assert bool(entered) is guarded
+
+
+LONG_SUMS = [(1, 1, 300_007), (4, 1, 100_003), (1, 4, 100_003), (5, 7, 50_000)]
+
+
+@compiled
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "int32"])
+@pytest.mark.parametrize(("m", "n", "k"), LONG_SUMS)
+def test_long_sums_of_few_elements_are_cut_for_threads_and_have_the_same_bits_on_any_number(name, m, n, k):
+    assert product._parts_of_sums(m, n, k) > 1
+    for ta, tb in itertools.product((False, True), (False, True)):
+        a, b = random((m, k), DTYPES[name], ta), random((k, n), DTYPES[name], tb, seed=1)
+        bias = np.arange(n, dtype=np.int32 if name == "int32" else np.float32 if name.endswith("16") else a.dtype)
+        made = []
+        for threads in (1, 2):
+            set_num_threads(threads)
+            made.append(product.matmul(a, b, bias=bias))
+
+        np.testing.assert_array_equal(made[0], made[1])
+        assert_is_product(made[0], a, b, bias)
+
+
+@compiled
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "int8", "int64"])
+@pytest.mark.parametrize(("m", "n", "k"), [(5000, 1, 4), (1, 5000, 4), (5000, 1, 1), (70, 90, 1), (1, 5000, 7), (30_000, 1, 8)])
+def test_rows_of_a_few_elements(name, m, n, k):
+    for ta, tb in itertools.product((False, True), (False, True)):
+        a, b = random((m, k), DTYPES[name], ta), random((k, n), DTYPES[name], tb)
+        bias = np.ones(n, np.float32 if name.endswith("16") else a.dtype)
+
+        assert_is_product(product.matmul(a, b), a, b)
+        assert_is_product(product.matmul(a, b, bias=bias), a, b, bias)
+        assert_is_product(product.matmul(a, b, np.empty((m, 2 * n), a.dtype)[:, ::2]), a, b)
+
+
+def test_single_products_are_never_minus_zero():
+    made = product.matmul(np.full((100, 1), -1.0, np.float32), np.zeros((1, 100), np.float32))
+
+    assert not np.signbit(made).any()
+
+
+@compiled
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16"])
+def test_long_dot_products_are_shared_by_threads(name):
+    a, b = random((400_000, 1), DTYPES[name])[:, 0], random((400_001, 1), DTYPES[name], seed=1)[1:, 0]
+
+    made = product.dot(a, b)
+
+    assert made.dtype == a.dtype
+    assert_is_product(made.reshape(1, 1), a[None], b[:, None])

@@ -182,8 +182,9 @@ def _combinations(kind: Kind) -> Function:
         with f.loop(0, k, deep) as k0:
             end = f.least(f.add(k0, deep), k)
             tail = f.add(k0, f.mul(f.div(f.sub(end, k0), COLUMNS_AT_ONCE), COLUMNS_AT_ONCE))
+            half = f.add(tail, f.mul(f.div(f.sub(end, tail), COLUMNS_AT_ONCE // 2), COLUMNS_AT_ONCE // 2))
             _clear(f, kind, count)
-            for low, high, together in ((k0, tail, COLUMNS_AT_ONCE), (tail, end, 1)):
+            for low, high, together in ((k0, tail, COLUMNS_AT_ONCE), (tail, half, COLUMNS_AT_ONCE // 2), (half, end, 1)):
                 with f.loop(low, high, together) as here:
                     columns = [f.at(start, f.mul(f.add(here, c), a_k)) for c in range(together)]
                     x = [splat(f, kind.sum, f.load(kind.sum, f.at("%b", f.mul(f.add(here, c), size)), size), lanes)
@@ -196,10 +197,27 @@ def _combinations(kind: Kind) -> Function:
                 value = f.load(total, f.at("%scratch", f.mul(r, size)), size)
                 both = f.let(f"{_plus(kind)} {total} {value}, {f.load(total, place, size)}")
                 f.store(total, f.let(f"select i1 {later}, {total} {both}, {total} {value}"), place, size)
-        with f.loop(0, count) as r:
+        alone = f.both(f.compare("eq", f.let(f"and i64 {f.field('%plan', driver.FLAGS)}, {driver.ACCUMULATE | driver.ADD_BIAS}"), 0),
+                       f.compare("eq", f.field("%plan", driver.C_M), kind.written_size))  # fmt: skip
+        with f.when(alone):
+            _write_all(f, kind, f.at("%c", f.mul(i, kind.written_size)), before, count)
+        with f.unless(alone), f.loop(0, count) as r:
             _write_one(f, kind, f.add(i, r), "0", f.load(kind.sum, f.at(before, f.mul(r, size))))
     f.do("ret void")
     return f
+
+
+def _write_all(f: Function, kind: Kind, c: str, sums: str, count: str) -> None:
+    """`count` sums, to where they lie one behind the other."""
+    lanes = _lanes(kind)
+    total, written = f"<{lanes} x {kind.sum}>", f"<{lanes} x {kind.written}>"
+    full = f.mul(f.div(count, lanes), lanes)
+    with f.loop(0, full, lanes) as r:
+        value = f.load(total, f.at(sums, f.mul(r, kind.sum_size)), kind.sum_size)
+        f.store(written, narrow(f, kind, value, lanes), f.at(c, f.mul(r, kind.written_size)), kind.written_size)
+    with f.loop(full, count) as r:
+        value = f.load(kind.sum, f.at(sums, f.mul(r, kind.sum_size)))
+        f.store(kind.written, narrow(f, kind, value, 1), f.at(c, f.mul(r, kind.written_size)), kind.written_size)
 
 
 def _clear(f: Function, kind: Kind, count: str) -> None:

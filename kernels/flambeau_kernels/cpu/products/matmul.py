@@ -7,7 +7,9 @@ small products              numpy, whose call costs least; OpenBLAS computes the
 int8 and uint8              dot products of four (`byte_products.py`), where the processor has them
 float32, float64, halves    our own kernels (`gemm/block.py`), cut into blocks that run on the thread pool; halves are summed
 and integers                in float32 and rounded once
-one row or column           `gemm/vectors.py`, which reads the matrix once
+one row or column           `gemm/vectors.py`, which reads the matrix once; rows of a few elements `short_rows.py`
+one column by one row       elementwise
+few elements of long sums   the sums in pieces, which are products of a batch, added up in their order
 complex                     OpenBLAS block by block on the thread pool (`gemm/blas.py`)
 ==========================  ============================================================================================
 
@@ -41,7 +43,9 @@ import numpy as np
 import flambeau_kernels
 import flambeau_kernels.memory
 from flambeau_kernels import Formula, engines
+from flambeau_kernels.cpu.products import short_rows
 from flambeau_kernels.cpu.tier import compiles
+from flambeau_kernels.quiet import quietly
 from flambeau_kernels.vocabulary import where
 
 __all__ = ["RECTIFIED", "dot", "has_microkernels", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant",
@@ -69,6 +73,9 @@ PIECES_FROM = 5
 
 # The one formula that our own kernels apply to sums in registers.
 RECTIFIED = Formula(lambda made: where(made < 0, 0, made), "relu")
+# What a product of one column and one row comes to. Sums begin with 0, so none of them is -0.
+SINGLE_PRODUCTS = Formula(lambda a, b: a * b + 0, "single_products")
+SINGLE_PRODUCTS_AND_BIAS = Formula(lambda a, b, bias: a * b + 0 + bias, "single_products_and_bias")
 
 Run = Callable[..., None]                              # of a, b, out and bias
 _plans: dict[Any, Run] = {}
@@ -79,6 +86,8 @@ FULL_TILE = 16                                         # sums of a tile, in vect
 # Columns (or rows) of the other operand for which it pays to copy a matrix whose rows are whole pages apart. For fewer it is packed as it
 # lies, once for each block of them, which takes a third of the time of a copy.
 SPREAD_FOR = 512
+# Elements of a result up to which long sums are cut: more of them make blocks enough. Fewer pieces gain less than they cost.
+MOST_LONG_SUMS, FEWEST_PARTS = 256, 4
 # Bytes of a line of the cache; lines a page apart share few places in it.
 LINE, PAGE = 64, 4096
 # Bytes of a result from which its memory is worth keeping for the next one.
@@ -282,6 +291,8 @@ def prepare_then(then: Formula, dtype: np.dtype, has_beside: bool) -> None:
 
 def dot(a: Any, b: Any) -> Any:
     """The sum of products of two vectors, 0-d; halves are summed in float32."""
+    if _parts_of_sums(1, 1, a.size) > 1 and a.dtype.kind != "c" and _plain(a) and _plain(b) and has_microkernels():
+        return matmul(a[None], b[:, None]).reshape(())
     wide = _wide(a.dtype)
     if wide is not None:
         return np.asarray(dot(a.astype(wide), b.astype(wide))).astype(a.dtype)
@@ -340,11 +351,21 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         return general
     if a.dtype.kind == "c":
         return _by_blas(a, b, out, bias, accumulate) or general
+    if k == 1 and not accumulate:
+        return _by_elements
+    if a.ndim == b.ndim == 2 and not accumulate and vector and not _invariant and has_microkernels():
+        rows = b.T if m == 1 else a
+        if k <= short_rows.LONGEST and rows.strides[1] == rows.itemsize and rows.strides[0] >= k * rows.itemsize:
+            return _by_short_rows
     if a.dtype.itemsize == 1 and a.ndim == b.ndim == 2 and bias is None and not accumulate:
         from . import byte_products
 
         if byte_products.pays(m, n, k):
             return _by_bytes
+    if count == 1 and a.ndim == b.ndim == 2 and has_microkernels():
+        parts = _parts_of_sums(m, n, k)
+        if parts > 1:
+            return _in_parts(parts, accumulate)
     return _by_own(a, b, out, bias, accumulate, then, at_once) or _by_blas(a, b, out, bias, accumulate) or general
 
 
@@ -458,6 +479,68 @@ def _by_bytes(a: Any, b: Any, out: Any, bias: Any) -> None:
     from . import byte_products
 
     np.copyto(out, byte_products.product(a.view(np.uint8), b.view(np.int8)), casting="unsafe")
+
+
+def _by_elements(a: Any, b: Any, out: Any, bias: Any) -> None:
+    """Of matrices of one column and one row."""
+    formula, operands = (SINGLE_PRODUCTS, (a, b)) if bias is None else (SINGLE_PRODUCTS_AND_BIAS, (a, b, bias))
+    flambeau_kernels.launch(formula, operands, (out,), _sums_of(a.dtype))
+
+
+def _by_short_rows(a: Any, b: Any, out: Any, bias: Any) -> None:
+    """Of one column, or one row, and a matrix that is contiguous along the few elements of each sum."""
+    if out.shape[0] == 1:
+        a, b, out = b.T, a.T, out.T
+    made = out if bias is None else np.empty(out.shape, _sums_of(out.dtype))
+    short_rows.product(a, _contiguous(b[:, 0], _sums_of(a.dtype)), made[:, 0])
+    if bias is not None:
+        _copy(made + bias.reshape(-1, 1), out)
+
+
+@quietly
+def _copy(sums: Any, out: Any) -> None:
+    """`sums` rounded to `out`, to infinity where they are too large for it."""
+    out[...] = sums
+
+
+def _contiguous(x: Any, dtype: Any) -> Any:
+    """`x` in C order and of another dtype."""
+    return np.ascontiguousarray(x) if x.dtype is dtype else flambeau_kernels.recast(np.ascontiguousarray(x), dtype)
+
+
+def _sums_of(dtype: Any) -> Any:
+    """The dtype that sums of products have."""
+    return FLOAT32 if dtype.kind in "fV" and dtype.itemsize < 4 else dtype
+
+
+def _parts_of_sums(m: int, n: int, k: int) -> int:
+    """How many products of a batch one of few elements is computed as, so that threads share its sums."""
+    if _invariant or m * n > MOST_LONG_SUMS:
+        return 1
+    length = CHUNK // (m * n + MOVE * (m + n))
+    parts = min(k // length, MOST_PIECES)
+    return parts if parts >= FEWEST_PARTS else 1
+
+
+def _in_parts(parts: int, accumulate: bool) -> Run:
+    """The sum of `parts` products of columns of `a` and rows of `b`, and of what is left of them."""
+
+    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        (m, k), n = a.shape, b.shape[1]
+        length, rest = divmod(k, parts)
+        whole = k - rest
+        made = np.empty((parts + (rest > 0), m, n), _sums_of(a.dtype))
+        matmul(a[:, :whole].reshape(m, parts, length).swapaxes(0, 1), b[:whole].reshape(parts, length, n), made[:parts])
+        if rest:
+            matmul(a[:, whole:], b[whole:], made[parts])
+        total = np.add.reduce(made, 0, made.dtype)
+        if accumulate:
+            total += out
+        if bias is not None:
+            total += bias
+        _copy(total, out)
+
+    return run
 
 
 def _on_one_thread(general: Run) -> Run:
@@ -580,6 +663,8 @@ def _way(a: Any, b: Any, kind: Any) -> tuple[str | None, bool]:
     m, k, n, size = *a.shape[-2:], b.shape[-1], kind.size
     few_sums = kind.machine.rows * kind.machine.vectors < FULL_TILE
     most_rows = MOST_ROWS_OF_PAIRS if kind.pairs else MOST_ROWS_OF_FEW_SUMS if few_sums else MOST_ROWS
+    if not _invariant and m == n == 1 and size in (a.strides[-1], b.strides[-2]):
+        return "dots", a.strides[-1] != size
     if not _invariant and b.strides[-2] == size and n >= 16 and (m == 1 or m <= most_rows and k >= 256):
         return "dots", True
     if not _invariant and a.strides[-1] == size and m > 1 and n == 1:
@@ -607,7 +692,7 @@ def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None, c
         if turned:
             a, b = b, a
         if vector is not None:
-            b = np.ascontiguousarray(b, vector)
+            b = _contiguous(b, vector)
         bias = out if bias is None else np.ascontiguousarray(bias, sums)
         start(plan, a, b, out, bias, out if beside is None else beside)
 
