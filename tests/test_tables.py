@@ -43,9 +43,6 @@ ALLOWED = {
     "ops/layers/embedding.py": (1, "values of `mode`"),
     # What a module hands on.
     "nn/functional.py": (1, "functions that PyTorch has here too"),
-    # What is still to go.
-    "distributed/tensor/debug/_comm_mode.py": (1, "operators that a listing leaves out"),
-    "fx/passes/functionalize.py": (2, "inverses of views: declarations have none"),
 }
 
 

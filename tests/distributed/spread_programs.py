@@ -425,6 +425,10 @@ def tools():
     assert set(seen.get_parameter_info()["Block.down"]) == {"weight", "bias"}
     table = seen.generate_comm_debug_tracing_table(noise_level=1)
     assert "Block.down" in table and "*c10d_functional.all_reduce: 1" in table
+    everything, computing = (seen.generate_comm_debug_tracing_table(noise_level=n) for n in (3, 2))
+    names = ("aten.ones_like.default", "aten.view.default")
+    assert all(f"**{name}\n" in everything and f"**{name}\n" not in computing for name in names), everything
+    assert "**aten.mm.default" in computing
     dump = os.path.join(os.environ["FOLDER"], f"{RANK}.json")
     seen.generate_json_dump(dump, noise_level=3)
     with open(dump, encoding="utf-8") as file:

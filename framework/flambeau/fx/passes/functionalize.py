@@ -7,13 +7,13 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from ... import _ops
+from ... import _aten, _ops
 from ..._aten import Tag
 from ..._symbolic import SymBool, SymFloat, SymInt
 from ...tensor import Tensor
+from ...utils import _pytree as pytree
 from ...utils._python_dispatch import OpOverload as Primitive
 from ...utils._python_dispatch import overload_of
-from ...utils._pytree import tree_leaves
 from ..experimental._numbers import has_symbols
 from ..graph import Graph
 from ..graph_module import GraphModule
@@ -22,13 +22,7 @@ from .shape_prop import _extract_tensor_metadata
 
 __all__ = ["functionalize_graph"]
 
-# Methods that graphs of `make_fx` show by name, and the operators that are the same. Methods that only read stand for themselves.
-_METHODS = {
-    name: name for name in ("bernoulli_", "cauchy_", "copy_", "exponential_", "geometric_", "log_normal_", "random_", "uniform_", "zero_")
-}  # fmt: skip
 _OUT_OF_REACH = ("apply_", "map_", "map2_", "resize_", "resize_as_", "set_")
-# Operators whose inverse is a view of the shape that the source has.
-_RESHAPED = ("view", "_unsafe_view", "reshape", "squeeze", "unflatten", "flatten", "view_as", "reshape_as", "_reshape_alias")
 
 
 def functionalize_graph(gm: GraphModule, args: tuple[Any, ...], *, views: bool = False, written: list[int] | None = None) -> GraphModule:
@@ -98,7 +92,7 @@ class _Functional:
                     result = (*[place.memory.node for _, place in changed], *result)  # type: ignore[misc]  # of a flat function
                 for held, place in self.held:
                     if place.memory.writes and (self.written is None or held.op == "get_attr"):
-                        self._emit("call_function", _aten("copy_", "default"), (held, place.memory.node), {}, compute=False)
+                        self._emit("call_function", _operator("copy_", "default"), (held, place.memory.node), {}, compute=False)
                 self.graph.output(result)
                 break
             self.calls = node.meta
@@ -172,20 +166,9 @@ class _Functional:
         if node.op == "call_method":
             if target in _OUT_OF_REACH:
                 raise NotImplementedError(f"functionalize: Tensor.{target} is not built without writing; leave it out")
-            if target == "fill_":
-                kind = "Tensor" if isinstance(node.args[1], Node) else "Scalar"
-                return self._written(node, _aten("fill_", kind), node.args, node.kwargs)
-            if target == "normal_":
-                return self._written(node, _aten("normal_", "default"), node.args, node.kwargs)
-            if target == "bernoulli_":
-                written, *given = node.args
-                chance = given[0] if given else node.kwargs.get("p", 0.5)
-                kind = "Tensor" if isinstance(chance, Node) else "float"
-                rest = {k: v for k, v in node.kwargs.items() if k != "p"}
-                return self._written(node, _aten("bernoulli_", kind), (written, chance), rest)
-            if target in _METHODS:
-                return self._written(node, _aten(_METHODS[target], _first(target)), node.args, node.kwargs)
-            return self._fresh(node)
+            # Methods that write are operators of the same name. Those that only read stand for themselves.
+            operator_ = self._overload(target, node.args, node.kwargs) if target.endswith("_") else None
+            return self._fresh(node) if operator_ is None else self._written(node, operator_, node.args, node.kwargs)
         if target is operator.getitem:
             return self._taken(node)
         if isinstance(target, Primitive):
@@ -263,13 +246,11 @@ class _Functional:
         """A batch normalization, which in training writes to its running statistics, though its schema does not say so."""
         input, weight, bias, mean, var, training, *numbers, _ = self._argument(node.args)
         if not training:
-            new = self._emit(
-                "call_function", _aten("_native_batch_norm_legit_no_training", "default"), (input, weight, bias, mean, var, *numbers), {}
-            )
+            target = _operator("_native_batch_norm_legit_no_training", "default")
+            new = self._emit("call_function", target, (input, weight, bias, mean, var, *numbers), {})
             return self._new(self._emit("call_function", operator.getitem, (new, 0), {}))
-        new = self._emit(
-            "call_function", _aten("_native_batch_norm_legit_functional", "default"), (input, weight, bias, mean, var, True, *numbers), {}
-        )
+        target = _operator("_native_batch_norm_legit_functional", "default")
+        new = self._emit("call_function", target, (input, weight, bias, mean, var, True, *numbers), {})
         made = self._new(self._emit("call_function", operator.getitem, (new, 0), {}))
         for part, running in ((3, node.args[3]), (4, node.args[4])):
             self._write(node, self.env[running], self._emit("call_function", operator.getitem, (new, part), {}))  # type: ignore[index]
@@ -293,7 +274,7 @@ class _Functional:
     def _write(self, node: Node, place: _Place, new: Node) -> None:
         old, value = self.values[self._current(place)], self.values[new]
         if value.dtype != old.dtype:
-            new = self._emit("call_function", _aten("_to_copy", "default"), (new,), {"dtype": old.dtype})
+            new = self._emit("call_function", _operator("_to_copy", "default"), (new,), {"dtype": old.dtype})
         if value.shape != old.shape and place.steps:
             raise NotImplementedError(f"functionalize: {node.target} gives its out, a view, another shape; give an out of that shape")
         sources = self._sources(place)[:-1]
@@ -304,60 +285,86 @@ class _Functional:
 
     def _inverse(self, step: _Step, source: Node, new: Node) -> Node:
         """The value of `source` once the view `step` of it has the value `new`."""
-        name = step.target._opname
-        shape = list(self.values[source].shape)
-
-        def emit(name: str, overload: str, *args: Any, **kwargs: Any) -> Node:
-            target = _aten(name, overload)
-            return self._emit("call_function", _copying(target) if self.views else target, args, kwargs)
-
         if isinstance(step.target, Primitive):
-            pass
+            found = self._undone(step.target.op, step, source, new)
         elif step.index is not None:
-            return self._inverse_of_part(step, source, new)
-        elif hasattr(_ops.ops.aten, f"{name}_scatter"):
-            return emit(f"{name}_scatter", "default", source, new, *step.args, **step.kwargs)
-        elif name in ("transpose", "swapaxes", "swapdims", "t"):
-            return emit(name, "int" if name == "transpose" else "default", new, *step.args)
-        elif name == "narrow" and step.target._overloadname == "default":
-            given = dict(zip(("dim", "start", "length"), step.args, strict=False)) | step.kwargs
-            start = given["start"] % (shape[given["dim"]] or 1) if given["start"] < 0 else given["start"]
-            return emit("slice_scatter", "default", source, new, given["dim"], start, start + given["length"])
-        elif name == "permute":
-            order = [d % len(shape) for d in step.args[0]]
-            return emit(name, "default", new, sorted(range(len(order)), key=order.__getitem__))
-        elif name == "unsqueeze":
-            return emit("squeeze", "dim", new, step.args[0])
-        elif name == "view" and step.target._overloadname == "dtype":
-            return emit("view", "dtype", new, self.values[source].dtype)
-        elif name in _RESHAPED or name == "expand" and list(self.values[new].shape[-len(shape) :]) == shape and (
-            self.values[new].numel() == self.values[source].numel()
-        ):
-            if not self.values[new].is_contiguous():
-                return self._emit("call_function", _aten("reshape", "default"), (new, shape), {})
-            return emit("view", "default", new, shape)
-        elif name in ("alias", "detach", "lift_fresh"):
-            return new
-        elif name in ("view_as_real", "view_as_complex"):
-            return emit("view_as_complex" if name == "view_as_real" else "view_as_real", "default", new)
-        raise NotImplementedError(f"functionalize: a write through the view {step.target} is not built; write to its source, or to a copy")
+            found = self._undone_part(step, source, new)
+        else:
+            ops = _aten.ops_of(step.target._opname) or [_aten.op_named(step.target._opname)]
+            found = next((known for op in ops if op is not None and (known := self._undone(op, step, source, new)) is not None), None)
+        if found is None:
+            raise NotImplementedError(
+                f"functionalize: a write through the view {step.target} is not built; write to its source, or to a copy"
+            )
+        return found.node
 
-    def _inverse_of_part(self, step: _Step, source: Node, new: Node) -> Node:
-        name, index = step.target._opname, step.index or 0
-        dims = [a.name for a in step.target._schema.arguments]
-        given = dict(zip(dims[1:], step.args, strict=False)) | step.kwargs
+    def _undone(self, op: Any, step: _Step, source: Node, new: Node) -> _Known | None:
+        """What the declaration of `op` says; None if it says nothing."""
+        if op.undo_rule is None:
+            return None
+        parameters = step.target._schema.arguments[1:]
+        given = dict(zip([a.name for a in parameters], step.args, strict=False)) | step.kwargs
+        return op.undo_rule(_Known(self, new), _Known(self, source), *[given.get(a.name, a.default_value) for a in parameters])
+
+    def _undone_part(self, step: _Step, source: Node, new: Node) -> _Known:
+        index = step.index or 0
+        names = [a.name for a in step.target._schema.arguments]
+        given = dict(zip(names[1:], step.args, strict=False)) | step.kwargs
         dim = given.get("dim", 0)
-        if name == "unbind":
-            return self._emit("call_function", _aten("select_scatter", "default"), (source, new, dim, index), {})
-        parts = step.target(self.values[source], *step.args, **step.kwargs)
+        value, whole = self.values[source], _Known(self, source)
+        parts = step.target(value, *step.args, **step.kwargs)
+        if parts[index].ndim < value.ndim:
+            return whole.select_scatter(_Known(self, new), dim, index)
         start = sum(p.shape[dim] for p in parts[:index])
-        end = start + parts[index].shape[dim]
-        return self._emit("call_function", _aten("slice_scatter", "default"), (source, new, dim, start, end), {})
+        return whole.slice_scatter(_Known(self, new), dim, start, start + parts[index].shape[dim])
+
+    def _overload(self, name: str, args: Any, kwargs: Any) -> Any:
+        """The operator `name` that takes such arguments; None if there is none."""
+
+        def valued(node: Node) -> Any:
+            found = self.env.get(node, node)              # of the old graph or of the new one
+            return self.values[self._current(found) if isinstance(found, _Place) else found]
+
+        args, kwargs = map_arg((tuple(args), dict(kwargs)), valued)  # type: ignore[arg-type]
+        packet = getattr(_ops.ops.aten, name, None)
+        for overload in () if packet is None else packet.overloads():
+            names = [a.name for a in getattr(packet, overload)._schema.arguments if not a.kwarg_only]
+            call = _aten.call_of(name, dict(zip(names, args, strict=False)) | kwargs) if len(args) <= len(names) else None
+            if call is not None:
+                return call.overload
+        return None
+
+
+class _Known:
+    """A node of the new graph as a tensor: its operators make nodes, and what it says of itself is said of the node's value."""
+
+    def __init__(self, owner: _Functional, node: Node) -> None:
+        self._owner, self.node = owner, node
+        value = owner.values[node]
+        self.shape, self.ndim, self.dtype = value.shape, value.ndim, value.dtype
+        self.dim, self.numel, self.is_contiguous = value.dim, value.numel, value.is_contiguous
+
+    def __getattr__(self, name: str) -> Any:
+        def called(*args: Any, **kwargs: Any) -> _Known:
+            owner = self._owner
+            nodes = [a.node if isinstance(a, _Known) else a for a in args]
+            target = owner._overload(name, (self.node, *nodes), kwargs)
+            if target is None:
+                raise NotImplementedError(f"functionalize: no operator {name} takes {args}")
+            given, named = target._schema.without_defaults((self.node, *nodes), kwargs)
+            return _Known(owner, owner._emit("call_function", _copying(target) if owner.views else target, given, named))
+
+        return called
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return getattr(args[0], func.__name__)(*args[1:], **(kwargs or {}))
 
 
 def _no_new_sizes(args: Any, kwargs: Any) -> contextlib.AbstractContextManager[None]:
     """A region whose sizes that values decide nothing is to show."""
-    found = (x.fake_mode.shape_env for x in tree_leaves((args, kwargs)) if hasattr(x, "fake_mode") and x.fake_mode.shape_env is not None)
+    leaves = pytree.tree_leaves((args, kwargs))
+    found = (x.fake_mode.shape_env for x in leaves if hasattr(x, "fake_mode") and x.fake_mode.shape_env is not None)
     env = next(found, None)
     return contextlib.nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
 
@@ -372,12 +379,8 @@ def _attribute(owner: Any, path: str) -> Any:
     return owner
 
 
-def _aten(name: str, overload: str) -> Any:
+def _operator(name: str, overload: str) -> Any:
     return getattr(getattr(_ops.ops.aten, name), overload)
-
-
-def _first(name: str) -> str:
-    return getattr(_ops.ops.aten, name).overloads()[0]
 
 
 def _functional(target: Any) -> Any:

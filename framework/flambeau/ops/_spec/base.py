@@ -214,6 +214,7 @@ class Op:
     elements = ""
     names: Any = None
     batch_rule: Any = None
+    undo_rule: Any = None                             # of views: see `undone`
     # ``fn(level, args)``: the operands of this op on the whole batch, with which it runs in place too.
     batch_operands: Any = None
     cuda = ""
@@ -301,6 +302,14 @@ class Op:
             vectors: whether a vector among the arguments is a list of numbers, one for each tensor.
         """
         self.list_form = ListForm(run, store, vectors)
+
+    def undone(self, fn: Any) -> Any:
+        """Say what the source of a view is once the view has the value `new`: ``fn(new, source, *args)``, in operators alone.
+
+        It takes the arguments of the operator, and gives None where several elements of the view are one of the source.
+        """
+        self.undo_rule = fn
+        return fn
 
     def shown_as(self, title: str = "", /, hides: str = "", **saved: Any) -> None:
         """Name nodes of this op `title`, as PyTorch's operator has it, and what they save as it does.

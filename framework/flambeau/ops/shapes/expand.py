@@ -18,6 +18,7 @@ from .._batching import run
 from .._makers import refusing
 from .._spec import FUNCTION, METHOD, composite, view
 from .._spec.names import expands
+from .reshape import reshaped_back
 
 
 @view(variadic="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand", builtin="seen_expand")
@@ -29,6 +30,11 @@ expand_shape.shown_as("ExpandBackward0", hides="shape")
 
 
 expand_shape.sized_by = "shape"
+
+
+@expand_shape.undone
+def _shrunk(new, source, *_):
+    return reshaped_back(new, source) if new.numel() == source.numel() else None
 
 
 @expand_shape.kernel
@@ -120,10 +126,16 @@ def _expanded_to_tuple(input, size):
     return _expanded(input, size) if size.__class__ in (tuple, Size) else None
 
 
+expand.undone(_shrunk)
+
+
 @composite(surface=METHOD, samples="x(1, 3), x(2, 3)", elements="moved")
 def expand_as(self, other):
     """`self` expanded to the shape of `other`."""
     return self.expand(other.shape)
+
+
+expand_as.undone(_shrunk)
 
 
 @expand_as.forwards

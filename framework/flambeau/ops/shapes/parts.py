@@ -49,6 +49,11 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     """
 
 
+@diagonal.undone
+def _diagonal_undone(new, source, offset, dim1, dim2):
+    return source.diagonal_scatter(new, offset, dim1, dim2)
+
+
 @diagonal.kernel
 def _diagonal(a, offset, dim1, dim2):
     offset = as_size(offset)
@@ -152,6 +157,11 @@ def view_as_real(input):
 view_as_real.shown_as(hides="input_shape")
 
 
+@view_as_real.undone
+def _complex_again(new, source):
+    return view_as_complex(new)
+
+
 view_as_real.in_pieces("...->..._")
 
 
@@ -195,6 +205,11 @@ def view_as_complex(input):
 
     Raises: RuntimeError for other sizes, dtypes, or strides that do not pair the parts.
     """
+
+
+@view_as_complex.undone
+def _real_again(new, source):
+    return view_as_real(new)
 
 
 view_as_complex.in_pieces("..._->...")

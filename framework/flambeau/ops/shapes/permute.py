@@ -71,6 +71,11 @@ def _permute_vjp_on_arrays(grad, dims):
     return (grad.transpose(_inverse(dims, grad.ndim)),)
 
 
+@permute.undone
+def _permuted_back(new, source, dims):
+    return new.permute(_inverse(dims, source.ndim))
+
+
 def _inverse(dims: Any, ndim: int) -> list[int]:
     back = [0] * ndim
     for at, d in enumerate(dims):
@@ -115,6 +120,11 @@ def _transpose_vjp_on_arrays(grad, dim0, dim1):
     return (grad.swapaxes(dim0, dim1) if grad.ndim else grad,)
 
 
+@transpose.undone
+def _transposed_back(new, source, dim0, dim1):
+    return new.transpose(dim0, dim1)
+
+
 @transpose.batch
 def _transpose_batch(level: Any, op: Any, args: Any) -> Any:
     x, dim0, dim1 = args
@@ -130,6 +140,7 @@ def swapaxes(input, axis0: int, axis1: int):
 
 
 swapaxes.inplace_view = transpose.run_inplace
+swapaxes.undone(_transposed_back)
 
 
 @swapaxes.forwards
@@ -172,6 +183,11 @@ def _transposed(input):
 
 
 t.inplace_view = _transpose_in_place
+
+
+@t.undone
+def _turned_back(new, source):
+    return new.t()
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3); c(2, 2, 3)", elements="moved")
@@ -248,6 +264,11 @@ def _order_of_moved(source: Any, destination: Any, ndim: int) -> list[int] | Non
     return [place_of[d] if d in place_of else next(rest) for d in range(ndim)]
 
 
+@movedim.undone
+def _moved_back(new, source_, source, destination):
+    return new.movedim(destination, source)
+
+
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2", elements="moved")
 def moveaxis(input, source: int | Sequence[int], destination: int | Sequence[int]):
     """Another name of `movedim`."""
@@ -255,3 +276,4 @@ def moveaxis(input, source: int | Sequence[int], destination: int | Sequence[int
 
 
 moveaxis.forwards(_moved)
+moveaxis.undone(_moved_back)

@@ -25,6 +25,13 @@ IN_FORCE = _state.IN_FORCE
 _state.share(globals(), "IN_FORCE")  # keeps it as it is there
 
 
+def reshaped_back(new: Any, source: Any, *_: Any) -> Any:
+    """What the source of a view of all its elements, in their order, is once the view is `new`."""
+    if new.dtype is not source.dtype:
+        return new.view(source.dtype)
+    return new.view(source.shape) if new.is_contiguous() else new.reshape(source.shape)
+
+
 def viewed(a: Any, shape: tuple[int, ...]) -> Any:
     """`a` reshaped without copying, or None when its strides do not allow that."""
     if type(a) is ndarray:
@@ -101,6 +108,7 @@ def view_shape(self, size):
 
 
 view_shape.sized_by = "size"
+view_shape.undone(reshaped_back)
 
 
 view_shape.shown_as("ViewBackward0", hides="size")
@@ -203,6 +211,7 @@ def _view_dtype_pieces(asked):
     return "...->..." if same else "..._->..._"
 
 
+view_dtype.undone(reshaped_back)
 view_dtype.not_differentiable = "bytes have no derivative"
 
 
@@ -243,6 +252,9 @@ def reshape(input, shape):
     made = view_shape.function(input.clone(memory_format=_contiguous_format()), size=sizes)
     made._view_of = None  # of a copy that nobody else sees
     return made
+
+
+reshape.undone(reshaped_back)
 
 
 @reshape.forwards
@@ -287,6 +299,9 @@ def reshape_as(self, other):
     return self.reshape(other.shape)
 
 
+reshape_as.undone(reshaped_back)
+
+
 @reshape_as.forwards
 def _reshaped_as(self, other):
     return _reshaped(self, other._array.shape) if isinstance(other, Tensor) else None
@@ -296,6 +311,9 @@ def _reshaped_as(self, other):
 def view_as(self, other):
     """`self` viewed with the shape of `other`."""
     return self.view(other.shape)
+
+
+view_as.undone(reshaped_back)
 
 
 @view_as.forwards
@@ -315,6 +333,9 @@ def flatten(input, start_dim=0, end_dim=-1):
         return input
     shape = input.shape
     return input.reshape((*shape[:start], shape[start : end + 1].numel(), *shape[end + 1 :]))
+
+
+flatten.undone(reshaped_back)
 
 
 @flatten.forwards
@@ -365,6 +386,9 @@ def unflatten(input, dim: int, sizes: Sequence[int]):
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({input.shape[d]}) in the input tensor"
         )
     return input.view(input.shape[:d] + infer_shape("unflatten", sizes, input.shape[d]) + input.shape[d + 1 :])
+
+
+unflatten.undone(reshaped_back)
 
 
 @unflatten.forwards

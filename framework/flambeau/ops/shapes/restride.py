@@ -27,6 +27,11 @@ def as_strided(input, size, stride, storage_offset=None):
 as_strided.shown_as(hides="input", storage_offset=lambda saved: saved["storage_offset"])
 
 
+@as_strided.undone
+def _as_strided_undone(new, source, size, stride, storage_offset):
+    return source.as_strided_scatter(new, size, stride, storage_offset)
+
+
 @as_strided.kernel
 def _as_strided(a, size, stride, offset):
     if type(a) is not MetaArray:
@@ -167,6 +172,11 @@ def _positions(geometry: Geometry, first: int, device: Any) -> Tensor:
 @view(surface=0, operator="alias(input)", samples="x(2, 3)", elements="moved", public_name="rename")
 def alias(input):
     """A view of `input` as it is."""
+
+
+@alias.undone
+def _as_it_is(new, source):
+    return new
 
 
 @alias.kernel

@@ -44,6 +44,12 @@ narrow.shown_as("SliceBackward0")  # it is one to PyTorch
 narrow.node_class.saved_by_name = _narrow_saved
 
 
+@narrow.undone
+def _narrow_undone(new, source, dim, start, length):
+    first = start % (source.shape[dim] or 1) if start < 0 else start
+    return source.slice_scatter(new, dim, first, first + length)
+
+
 @narrow.kernel
 def _narrow(a, dim, start, length):
     if a.__class__ is ndarray and dim.__class__ is start.__class__ is length.__class__ is int:
@@ -93,6 +99,11 @@ def select(input, dim, index):
     """A view of the slice at `index` along `dim`, without that dimension. Raises: IndexError out of range."""
 
 
+@select.undone
+def _select_undone(new, source, dim, index):
+    return source.select_scatter(new, dim, index)
+
+
 @select.kernel
 def _select(a, dim, index):
     if a.__class__ is ndarray and dim.__class__ is index.__class__ is int:
@@ -137,6 +148,11 @@ def slice_dim(input, dim, start, stop, step):
 
 
 slice_dim.shown_as("SliceBackward0", end="stop")
+
+
+@slice_dim.undone
+def _slice_undone(new, source, dim, start, stop, step):
+    return source.slice_scatter(new, dim, start, stop, step)
 
 
 @slice_dim.kernel

@@ -14,6 +14,7 @@ from ...tensor import Tensor, wrap_dim
 from .._batching import run
 from .._spec import FUNCTION, INPLACE, METHOD, check_recorded, composite, int_list, view, wrap_dims
 from .._spec.names import squeezes
+from .reshape import reshaped_back
 
 _EVERY = tuple([tuple(range(n)) for n in range(65)])  # all dimensions of so many
 
@@ -46,6 +47,11 @@ def _unsqueeze_vjp_on_arrays(grad, dim):
     return (grad.squeeze(dim),)
 
 
+@unsqueeze.undone
+def _squeezed_again(new, source, dim):
+    return new.squeeze(dim)
+
+
 @unsqueeze.batch
 def _unsqueeze_batch(level: Any, op: Any, args: Any) -> Any:
     x, dim = args
@@ -58,6 +64,7 @@ def squeeze_dims(input, dims):
 
 
 squeeze_dims.shown_as("SqueezeBackward1", dim="dims")
+squeeze_dims.undone(reshaped_back)
 
 
 # A piece may have size 1 where the whole has not.
@@ -105,6 +112,9 @@ def squeeze(input, dim: int | Sequence[int] | None = None):
     (torch.Size([3]), torch.Size([3, 1]))
     """
     return squeeze_dims.function(input, _squeezed(input, dim))
+
+
+squeeze.undone(reshaped_back)
 
 
 @squeeze.forwards

@@ -8,7 +8,10 @@ from typing import Any
 
 import flambeau as fb
 
+from .... import _aten
 from ....nn.modules import module as modules
+from ....ops._spec import OPS
+from ....ops.creation.create import FUNCTIONS
 from ....utils._python_dispatch import TorchDispatchMode
 from ... import _ledger
 from .._dtensor import DTensor
@@ -22,7 +25,15 @@ _NAMES = {
     "reduce_scatter": "reduce_scatter_tensor", "reduce_scatter_tensor": "reduce_scatter_tensor", "all_to_all": "all_to_all_single",
     "all_to_all_single": "all_to_all_single", "broadcast": "broadcast",
 }  # fmt: skip
-_TRIVIAL = frozenset(("detach", "view", "_unsafe_view", "t", "clone", "alias", "ones_like", "zeros_like", "expand", "permute", "transpose"))
+
+
+def _computes(func: Any) -> bool:
+    """Whether an operator does more than to look at memory, to copy it, or to fill what it makes."""
+    name = func._opname.removeprefix("_unsafe_")          # an operator whose view PyTorch does not call one
+    packet = getattr(fb.ops.aten, name, None)
+    schema = func._schema if packet is None or func._opname == name else getattr(packet, packet.overloads()[0])._schema
+    is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    return not (is_view or name in FUNCTIONS or OPS["identity"] in _aten.ops_of(name))
 
 
 class _Record:
@@ -33,7 +44,7 @@ class _Record:
         self.children: dict[str, _Record] = {}
         self.parameters: dict[str, Any] = {}
         self.counts = {"forward": Counter(), "backward": Counter()}  # type: ignore[var-annotated]
-        self.operations: dict[str, list[tuple[str, bool]]] = {"forward": [], "backward": []}
+        self.operations: dict[str, list[tuple[Any, bool]]] = {"forward": [], "backward": []}
 
 
 class CommDebugMode(TorchDispatchMode):
@@ -98,7 +109,7 @@ class CommDebugMode(TorchDispatchMode):
         spread = any(isinstance(x, DTensor) for x in args)
         at: _Record | None = self._at
         while at is not None:
-            at.operations[self._phase()].append((str(func), spread))
+            at.operations[self._phase()].append((func, spread))
             at = at.parent
         return func(*args, **(kwargs or {}))
 
@@ -138,8 +149,8 @@ class CommDebugMode(TorchDispatchMode):
         if noise_level < 1:
             return []
         return [
-            name for name, spread in record.operations[phase]
-            if noise_level > 2 or (spread or noise_level > 1) and name.split(".")[1] not in _TRIVIAL
+            str(func) for func, spread in record.operations[phase]
+            if noise_level > 2 or (spread or noise_level > 1) and _computes(func)
         ]  # fmt: skip
 
     def generate_comm_debug_tracing_table(self, noise_level: int = 3) -> str:
