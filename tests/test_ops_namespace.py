@@ -268,3 +268,17 @@ def test_every_operator_that_a_declaration_names_computes() -> None:
     x = fb.tensor([-1.0, 2.0])
     assert aten.gelu_.default(x.clone(), approximate="tanh").equal(fb.nn.functional.gelu(x, approximate="tanh"))
     assert aten._pdist_forward.default(fb.tensor([[0.0], [1.0], [3.0]])).tolist() == [1, 3, 2]
+
+
+def test_batch_norm_without_running_statistics_is_an_overload() -> None:
+    x = fb.arange(12.0).view(3, 2, 2)
+    found = aten._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5)
+    running = fb.zeros(2), fb.ones(2)
+    tracked = aten._native_batch_norm_legit(x, None, None, *running, True, 0.1, 1e-5)
+    outs = [fb.empty(0), fb.empty(0), fb.empty(0)]
+    aten._native_batch_norm_legit.no_stats_out(x, None, None, True, 0.1, 1e-5, out=outs[0], save_mean=outs[1], save_invstd=outs[2])
+
+    for made in (found, tracked, outs):
+        for y, expected in zip(made, fb.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5), strict=True):
+            assert y.equal(expected)
+    assert running[0].tolist() == pytest.approx([0.45, 0.65])

@@ -609,8 +609,13 @@ def _own_layers() -> dict[str, Callable[..., Any]]:
     ) -> Any:  # fmt: skip
         return fb.convolution(self, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
+    def batch_norm_legit(input: Any, weight: Any, bias: Any, *given: Any, **named: Any) -> Any:
+        # Overloads differ in whether running statistics come before these three.
+        without = len(given) + len(named.keys() & {"running_mean", "running_var", "training", "momentum", "eps"}) == 3
+        return fb.native_batch_norm(input, weight, bias, *((None, None) if without else ()), *given, **named)
+
     return {
-        "_convolution": _convolution, "col2im": fb.nn.functional.fold,
+        "_convolution": _convolution, "_native_batch_norm_legit": batch_norm_legit, "col2im": fb.nn.functional.fold,
         "adaptive_max_pool2d": with_indices(fb.nn.functional.adaptive_max_pool2d),
         "adaptive_max_pool3d": with_indices(fb.nn.functional.adaptive_max_pool3d), "elu": elu, "elu_": elu_,
         "cross_entropy_loss": cross_entropy_loss, "max_unpool2d": max_unpool(2), "max_unpool3d": max_unpool(3),

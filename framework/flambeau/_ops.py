@@ -99,10 +99,10 @@ class OpOverload(OperatorBase):
         operator = self._operator
         if operator is not None:
             return operator.call(self, args, kwargs)
-        if kwargs and "out" not in kwargs:
-            # Operators of several results have a name for each tensor that is written to.
+        if kwargs and not isinstance(kwargs.get("out"), tuple):
+            # Operators of several results have a name for each tensor that is written to, which may be `out` for the first.
             outs = [a.name for a in self._schema.arguments if a.is_out and a.name in kwargs]
-            if outs:
+            if outs and outs != ["out"]:
                 kwargs = {k: v for k, v in kwargs.items() if k not in outs} | {"out": tuple([kwargs[name] for name in outs])}
         return self._packet._call(self._overloadname, args, kwargs)
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 import flambeau as fb
 import flambeau.distributed as dist
 from flambeau.distributed._board import BLOCK
+from flambeau.distributed.device_mesh import _mesh_resources
 
 DTYPES = (
     fb.float32,
@@ -316,6 +317,15 @@ def mesh():
         dist.all_reduce(x, group=found.get_group(dim))
         assert x.item() == expected
         assert found[dim].get_group() is found.get_group(dim) and found[dim].size() == 2
+    with found:
+        assert _mesh_resources.get_current_mesh() is found and _mesh_resources.mesh_stack == [found]
+    assert _mesh_resources.get_root_mesh(found["tp"]) is found and _mesh_resources.num_hosts("cpu") == 4
+    try:
+        _mesh_resources.get_current_mesh()
+    except RuntimeError as error:
+        assert "No device mesh is currently active" in str(error)
+    else:
+        raise AssertionError("there is no mesh any more")
     again = dist.DeviceMesh.from_group(found.get_all_groups(), "cpu", found.mesh, mesh_dim_names=("dp", "tp"))
     assert again == found and hash(again) == hash(found) and repr(found) == "DeviceMesh((dp=2, tp=2))"
     dist.destroy_process_group()

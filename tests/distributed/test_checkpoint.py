@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 
 import flambeau as fb
 import flambeau.distributed.checkpoint as dcp
+from flambeau.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension, ZStandard
 from flambeau.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from flambeau.distributed.checkpoint.metadata import MetadataIndex
 from flambeau.distributed.checkpoint.state_dict import (
@@ -408,3 +411,88 @@ class TestRanks:
 
     def test_rank_0_gives_to_all(self, ranks):
         ranks("checkpoint_programs.broadcast", 2)
+
+
+class Deflated(StreamTransformExtension):
+    """zlib, which does not commute with `Turned`: what is read in another order than it was written is no data."""
+
+    @staticmethod
+    def registry_name():
+        return "tests.deflated"
+
+    @staticmethod
+    def from_descriptor(version):
+        assert version == "7"
+        return Deflated()
+
+    def get_descriptor(self):
+        return "tests.deflated/7"
+
+    def transform_to(self, output):
+        return _Changing(output, zlib.compress)
+
+    def transform_from(self, input):
+        return io.BytesIO(zlib.decompress(input.read()))
+
+
+class Turned(Deflated):
+    @staticmethod
+    def registry_name():
+        return "tests.turned"
+
+    @staticmethod
+    def from_descriptor(version):
+        return Turned()
+
+    def get_descriptor(self):
+        return "tests.turned/1"
+
+    def transform_to(self, output):
+        return _Changing(output, lambda data: data[::-1])
+
+    def transform_from(self, input):
+        return io.BytesIO(input.read()[::-1])
+
+
+class _Changing(io.BytesIO):
+    def __init__(self, output, change):
+        super().__init__()
+        self.output, self.change = output, change
+
+    def close(self):
+        if not self.closed:
+            self.output.write(self.change(self.getvalue()))
+        super().close()
+
+
+def _saved_and_loaded(folder, extensions, registry):
+    state = {"a": fb.zeros(1000), "b": {"c": fb.arange(4.0).view(2, 2), "n": 5}}
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, _extensions=extensions), no_dist=True)
+    found = {"a": fb.ones(1000), "b": {"c": fb.ones(2, 2), "n": 0}}
+    dcp.load(found, storage_reader=dcp.FileSystemReader(folder, _extension_registry=registry), no_dist=True)
+    assert found["a"].equal(state["a"])
+    assert found["b"]["c"].equal(state["b"]["c"])
+    assert found["b"]["n"] == 5
+    return dcp.FileSystemReader(folder).read_metadata().storage_data
+
+
+def test_extensions_change_data_on_the_way_to_files_and_back(tmp_path):
+    registry = ExtensionRegistry()
+    registry.register(Deflated)
+    registry.register(Turned)
+
+    places = _saved_and_loaded(tmp_path, [Turned(), Deflated()], registry)
+
+    assert {tuple(p.transform_descriptors) for p in places.values()} == {("tests.deflated/7", "tests.turned/1")}
+    assert max(p.length for p in places.values()) < 4000
+    with pytest.raises(dcp.CheckpointException, match=r"Unknown extension 'tests\.\w+'"):
+        dcp.load({"a": fb.ones(1000)}, storage_reader=dcp.FileSystemReader(tmp_path), no_dist=True)
+
+
+def test_zstandard_compresses(tmp_path):
+    pytest.importorskip("zstandard")
+
+    places = _saved_and_loaded(tmp_path, [ZStandard()], None)
+
+    assert {tuple(p.transform_descriptors) for p in places.values()} == {("stream.zstd/1",)}
+    assert max(p.length for p in places.values()) < 4000

@@ -209,3 +209,35 @@ def current() -> DeviceMesh | None:
     """The innermost mesh whose context this thread is in."""
     meshes = _open.__dict__.get("meshes")
     return meshes[-1] if meshes else None
+
+
+class _MeshResources:
+    """What PyTorch asks for the meshes of this process: the one whose context a thread is in, and what a part is of."""
+
+    @property
+    def mesh_stack(self) -> list[DeviceMesh]:
+        """The meshes whose contexts this thread is in, the innermost last."""
+        return _open.__dict__.setdefault("meshes", [])
+
+    def get_current_mesh(self) -> DeviceMesh:
+        """The innermost of `mesh_stack`. Raises: RuntimeError if there is none."""
+        found = current()
+        if found is None:
+            raise RuntimeError("No device mesh is currently active! Enter one: with mesh:")
+        return found
+
+    def get_root_mesh(self, device_mesh: DeviceMesh) -> DeviceMesh:
+        """The mesh that `device_mesh` is a part of; itself if it is none."""
+        return device_mesh._root()
+
+    def num_devices_per_host(self, device_type: str) -> int:
+        """How many devices of the kind this machine has; of CPUs it is one."""
+        _kind("num_devices_per_host", device_type)
+        return 1
+
+    def num_hosts(self, device_type: str) -> int:
+        """How many machines the job has, if all have as many devices."""
+        return c10d.get_world_size() // self.num_devices_per_host(device_type)
+
+
+_mesh_resources = _MeshResources()

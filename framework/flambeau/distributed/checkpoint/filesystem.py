@@ -12,7 +12,7 @@ import os
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -23,6 +23,7 @@ import flambeau as fb
 from ..._warn import warn_once
 from ...futures import Future
 from . import _records
+from ._extension import ExtensionRegistry, Outputs, StreamTransformExtension, changed_back
 from ._records import StorageInfo as _StorageInfo
 from ._records import StoragePrefix as _StoragePrefix
 from .default_planner import narrowed
@@ -100,20 +101,21 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
         per_thread_copy_ahead: taken for compatibility; tensors of the CPU are written from where they lie.
         cache_staged_state_dict: see `BlockingAsyncStager`.
         overwrite: False raises instead of replacing a checkpoint.
+        _extensions: what the bytes of each tensor and value pass through, the last first: `_extension.StreamTransformExtension`.
         serialization_format: only TORCH_SAVE.
-    Raises: NotImplementedError for extensions and other formats.
+    Raises: NotImplementedError for other formats.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], single_file_per_rank: bool = True, sync_files: bool = True, thread_count: int = 1,
-        per_thread_copy_ahead: int = 10_000_000, cache_staged_state_dict: bool = False, overwrite: bool = True, _extensions: Any = None,
+        per_thread_copy_ahead: int = 10_000_000, cache_staged_state_dict: bool = False, overwrite: bool = True,
+        _extensions: Sequence[StreamTransformExtension] | None = None,
         serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
     ) -> None:  # fmt: skip
         super().__init__(cache_staged_state_dict=cache_staged_state_dict)
-        if _extensions:
-            raise NotImplementedError("FileSystemWriter: _extensions are not built yet; write without them")
         if serialization_format is not SerializationFormat.TORCH_SAVE:
             raise NotImplementedError("FileSystemWriter: only TORCH_SAVE is built; flambeau.safetensors writes single files")
+        self.extensions: list[StreamTransformExtension] = list(_extensions or ())
         self.fs = FileSystem()
         self.path = self.fs.init_path(path)
         self.single_file_per_rank = single_file_per_rank
@@ -210,12 +212,16 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
             for item in sorted(items, key=lambda item: item.type is not WriteItemType.BYTE_IO):
                 begin = file.tell()
                 data = planner.resolve_data(item)
+                through = Outputs(file, self.extensions)
                 if item.type is WriteItemType.BYTE_IO:
-                    file.write(data.getbuffer())  # type: ignore[union-attr]
+                    through.stream.write(data.getbuffer())  # type: ignore[union-attr]
                 else:
-                    _save_piece(data, file)  # type: ignore[arg-type]
+                    _save_piece(data, through.stream)  # type: ignore[arg-type]
+                through.close()
                 length = file.tell() - begin
-                results.append(WriteResult(item.index, length, _StorageInfo(name, begin, length)))
+                # In the order that data went through them.
+                names = [extension.get_descriptor() for extension in reversed(self.extensions)] or None
+                results.append(WriteResult(item.index, length, _StorageInfo(name, begin, length, names)))
             if self.sync_files:
                 file.flush()
                 with contextlib.suppress(AttributeError, io.UnsupportedOperation):
@@ -295,9 +301,12 @@ class FileSystemReader(StorageReader):
 
     Args:
         path: the folder.
+        _extension_registry: the `_extension.ExtensionRegistry` with the classes of extensions that it was written with.
+    Raises: ValueError, in a CheckpointException, for a checkpoint that was written with an extension that is not registered.
     """
 
-    def __init__(self, path: str | os.PathLike[str], _extension_registry: Any = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], _extension_registry: ExtensionRegistry | None = None) -> None:
+        self.extension_registry = ExtensionRegistry() if _extension_registry is None else _extension_registry
         self.fs = FileSystem()
         self.path = self.fs.init_path(path)
         self.storage_data: dict[Any, Any] = {}
@@ -365,9 +374,6 @@ class FileSystemReader(StorageReader):
         name = place.relative_path
         if not isinstance(name, str) or os.path.isabs(name) or ".." in Path(name).parts:
             raise RuntimeError(f"{self.path}: {index.fqn} lies in {name!r}, outside the checkpoint; nothing of it was read")
-        if place.transform_descriptors:
-            through = place.transform_descriptors
-            raise NotImplementedError(f"{self.path}: {index.fqn} was written through {through}, which is not built yet")
         return place
 
     def _read_file(self, name: str, items: list[ReadItem], planner: LoadPlanner) -> None:
@@ -383,6 +389,8 @@ class FileSystemReader(StorageReader):
                         f"{path}: {item.dest_index.fqn} should be {place.length} bytes at {place.offset}, and the file ends after "
                         f"{len(data)} of them; it is damaged or was not fully written"
                     )
+                if place.transform_descriptors:
+                    data = changed_back(data, place.transform_descriptors, self.extension_registry)
                 if item.type is LoadItemType.BYTE_IO:
                     planner.load_bytes(item, io.BytesIO(data))
                 else:
