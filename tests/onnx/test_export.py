@@ -402,6 +402,23 @@ def test_sizes_that_are_one_in_the_example_stay_open(program, example, axes, oth
     fb.testing.assert_close(ran(program, fb.rand(example), axes, x), program(x))
 
 
+@pytest.mark.parametrize(
+    ("program", "sizes"),
+    [
+        (lambda x: x.chunk(2), (8, 9)), (lambda x: x.chunk(4), (9, 5)), (lambda x: x.split(4), (8, 5)), (lambda x: x.tensor_split(3), (7, 2)),
+        (lambda x: fb.vsplit(x, 2), (4, 10)),
+    ],
+)  # fmt: skip
+def test_parts_along_an_open_size(program, sizes):
+    written = io.BytesIO()
+    onnx.export(Of(program), (fb.rand(6, 2),), written, input_names=["x"], dynamic_axes={"x": {0: "n"}}, dynamo=False)
+    model = reference(package.load_from_string(written.getvalue()))
+
+    for n in sizes:
+        x = fb.rand(n, 2)
+        fb.testing.assert_close([fb.from_numpy(y) for y in model.run(None, {"x": x.numpy()})], list(program(x)))
+
+
 def test_attention_of_one_example_takes_many():
     layer = nn.MultiheadAttention(4, 2, batch_first=True).eval()
     x = fb.rand(3, 5, 4)

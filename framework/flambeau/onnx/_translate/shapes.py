@@ -182,21 +182,45 @@ def split_with_sizes(g: Graph, input: Value, split_sizes: list[Any], dim: int = 
 
 @translates("aten.split.Tensor", "aten.split.default", "aten.unsafe_split.Tensor")
 def split(g: Graph, input: Value, split_size: Any, dim: int = 0) -> Any:
-    if isinstance(split_size, (list, tuple)):
+    if isinstance(split_size, (list, tuple)) and not isinstance(split_size, Value):
         return split_with_sizes(g, input, list(split_size), dim)
-    size = input_size(input, dim)
+    size = g.size(input, dim)
+    if not isinstance(size, int) or not isinstance(split_size, int):
+        return _cut_by(g, input, split_size, dim)
     return split_with_sizes(g, input, [builtins.min(split_size, size - at) for at in range(0, size, split_size)] or [0], dim)
 
 
 @translates("aten.chunk.default", "aten.unsafe_chunk.default")
 def chunk(g: Graph, input: Value, chunks: int, dim: int = 0) -> Any:
-    return split(g, input, builtins.max(-(-input_size(input, dim) // chunks), 1), dim)
+    size = g.size(input, dim)
+    if isinstance(size, int):
+        return split(g, input, builtins.max(-(-size // chunks), 1), dim)
+    return _cut_by(g, input, g.op("Div", g.op("Add", size, g.const(chunks - 1, fb.int64)), g.const(chunks, fb.int64)), dim)
 
 
 @translates("aten.tensor_split.sections")
 def tensor_split(g: Graph, input: Value, sections: int, dim: int = 0) -> Any:
-    size = input_size(input, dim)
-    return split_with_sizes(g, input, [size // sections + (i < size % sections) for i in range(sections)], dim)
+    size = g.size(input, dim)
+    if isinstance(size, int):
+        return split_with_sizes(g, input, [size // sections + (i < size % sections) for i in range(sections)], dim)
+    count = g.const(sections, fb.int64)
+    least, longer = g.op("Div", size, count), g.op("Mod", size, count)
+    bounds = [g.op("Add", _times(g, least, i), g.op("Min", longer, g.const(i, fb.int64))) for i in range(sections + 1)]
+    return _cut(g, input, bounds, dim)
+
+
+def _cut_by(g: Graph, input: Value, length: Any, dim: int) -> tuple[Value, ...]:
+    """The parts of `input`, of an open size along `dim`, of which each but the last has the `length`."""
+    return _cut(g, input, [_times(g, length, i) for i in range(len(g.out) + 1)], dim)
+
+
+def _times(g: Graph, n: Any, times: int) -> Any:
+    return n * times if isinstance(n, int) else g.op("Mul", n, g.const(times, fb.int64))
+
+
+def _cut(g: Graph, input: Value, bounds: list[Any], dim: int) -> tuple[Value, ...]:
+    """The parts of `input`, of an open size along `dim`, between neighbouring `bounds`; how many there are is as in the example."""
+    return tuple(slice(g, input, dim, start, end) for start, end in zip(bounds, bounds[1:], strict=False))
 
 
 @translates("aten.tensor_split.indices")
