@@ -405,8 +405,8 @@ def test_sizes_that_are_one_in_the_example_stay_open(program, example, axes, oth
 @pytest.mark.parametrize(
     ("program", "sizes"),
     [
-        (lambda x: x.chunk(2), (8, 9)), (lambda x: x.chunk(4), (9, 5)), (lambda x: x.split(4), (8, 5)), (lambda x: x.tensor_split(3), (7, 2)),
-        (lambda x: fb.vsplit(x, 2), (4, 10)),
+        (lambda x: x.chunk(2), (8, 9)), (lambda x: x.chunk(4), (9, 5)), (lambda x: x.split(4), (8, 5)),
+        (lambda x: x.tensor_split(3), (7, 2)), (lambda x: fb.vsplit(x, 2), (4, 10)),
     ],
 )  # fmt: skip
 def test_parts_along_an_open_size(program, sizes):

@@ -190,3 +190,26 @@ def test_indices_and_offsets_of_bags_may_be_of_two_dtypes(oracle):
 def test_offsets_that_decrease_are_refused_before_anything_is_read_by_them(offsets, mode):
     with pytest.raises(RuntimeError, match="offsets must not decrease"):
         fb.nn.functional.embedding_bag(fb.tensor([0, 1, 2, 3]), fb.ones(4, 3), fb.tensor(offsets), mode=mode)
+
+
+@pytest.mark.parametrize(("mode", "weighted", "padding_idx"), [("sum", False, None), ("sum", True, 2), ("mean", False, 2)])
+def test_second_derivatives_of_bags_are_recorded(mode, weighted, padding_idx):
+    from flambeau.fx.experimental.proxy_tensor import make_fx
+
+    fb.manual_seed(0)
+    weight, by = fb.randn(6, 3, dtype=fb.float64, requires_grad=True), fb.rand(5, dtype=fb.float64, requires_grad=True)
+    offsets = fb.tensor([0, 2, 2])
+
+    def twice(weight, by, index):
+        of = [weight, by] if weighted else [weight]
+        bags = fb.nn.functional.embedding_bag(
+            index, weight, offsets, mode=mode, per_sample_weights=by if weighted else None, padding_idx=padding_idx
+        )
+        first = fb.autograd.grad((bags**3).sum(), of, create_graph=True)
+        return fb.autograd.grad(sum(g.sin().sum() for g in first), of)
+
+    graph = make_fx(twice)(weight, by, fb.tensor([0, 2, 5, 2, 1]))
+    index = fb.tensor([1, 1, 0, 2, 4])
+
+    for got, expected in zip(graph(weight, by, index), twice(weight, by, index), strict=True):
+        fb.testing.assert_close(got, expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,7 @@ def _times(g: Graph, n: Any, times: int) -> Any:
 
 def _cut(g: Graph, input: Value, bounds: list[Any], dim: int) -> tuple[Value, ...]:
     """The parts of `input`, of an open size along `dim`, between neighbouring `bounds`; how many there are is as in the example."""
-    return tuple(slice(g, input, dim, start, end) for start, end in zip(bounds, bounds[1:], strict=False))
+    return tuple(slice(g, input, dim, start, end) for start, end in itertools.pairwise(bounds))
 
 
 @translates("aten.tensor_split.indices")

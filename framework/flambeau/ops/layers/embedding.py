@@ -636,16 +636,16 @@ def _bags_of_tensors_vjp(grad, weight, input, offsets, samples, scale_grad_by_fr
     return lambda: gradient_of_bags(*given, False), None, None, lambda: gradient_of_bags(*given, True)
 
 
-@primitive(surface=0, tensors=("grad", "weight", "input", "offsets", "samples"), samples="of nn.functional.embedding_bag")
+@primitive(surface=0, tensors=("grad_bags", "weight", "input", "offsets", "samples"), samples="of nn.functional.embedding_bag")
 def gradient_of_bags(
-    grad, weight, input, offsets=None, samples=None, scale_grad_by_freq=False, mode="mean", include_last_offset=False,
+    grad_bags, weight, input, offsets=None, samples=None, scale_grad_by_freq=False, mode="mean", include_last_offset=False,
     padding_idx: int | None = None, by_samples=False,
 ):  # fmt: skip
     """The gradient of `bags_of_tensors` by its table, or by what each row is multiplied by."""
 
 
 @gradient_of_bags.kernel
-def _gradient_of_bags(grad, table, at, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx, by_samples):
+def _gradient_of_bags(grad_bags, table, at, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx, by_samples):
     def bags(rows: Tensor, factors: Any) -> Tensor:
         starts = None if offsets is None else wrap(offsets)
         return _bags_of(rows, wrap(at), starts, factors, scale_grad_by_freq, mode, include_last_offset, padding_idx)
@@ -653,21 +653,36 @@ def _gradient_of_bags(grad, table, at, offsets, samples, scale_grad_by_freq, mod
     given = wrap(table), None if samples is None else wrap(samples)
     before = _state.set_grad(False)                   # of what is computed here nothing is differentiated again
     try:
-        found = gradients_of(bags, wrap(grad), given, (not by_samples, by_samples))[int(by_samples)]
+        found = gradients_of(bags, wrap(grad_bags), given, (not by_samples, by_samples))[int(by_samples)]
     finally:
         _state.set_grad(before)
     return found._array
 
 
 @gradient_of_bags.shape
-def _gradient_of_bags_shape(grad, weight, input, offsets, samples, *rest):
+def _gradient_of_bags_shape(grad_bags, weight, input, offsets, samples, *rest):
     by_samples = rest[-1]
     return (samples.shape, samples.dtype) if by_samples else (weight.shape, weight.dtype)
 
 
-@gradient_of_bags.vjp
-def _gradient_of_bags_vjp(grad):
-    raise NotImplementedError("embedding_bag: its second derivative is not recorded as a graph; record the lookup and the sum instead")
+@gradient_of_bags.vjp(input=None, offsets=None)
+def _gradient_of_bags_vjp(
+    grad, grad_bags, weight, input, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx, by_samples
+):  # fmt: skip
+    if mode == "max" or scale_grad_by_freq:
+        what = "of mode='max'" if mode == "max" else "with scale_grad_by_freq=True"
+        raise NotImplementedError(f"embedding_bag: its second derivative {what} is not recorded as a graph; index the table instead")
+    # Bags are linear in the table and in what each row is multiplied by, so what is differentiated is linear in all but these places.
+    of_bags = (scale_grad_by_freq, mode, include_last_offset, padding_idx)
+    if by_samples:
+        return (
+            lambda: bags_of_tensors(weight, input, offsets, grad, *of_bags),
+            lambda: gradient_of_bags(grad_bags, weight, input, offsets, grad, *of_bags, False), None, None, None,
+        )  # fmt: skip
+    return (
+        lambda: bags_of_tensors(grad, input, offsets, samples, *of_bags), None, None, None,
+        lambda: gradient_of_bags(grad_bags, grad, input, offsets, samples, *of_bags, True),
+    )  # fmt: skip
 
 
 @embedding_bag.in_pieces
