@@ -89,7 +89,7 @@ def _arguments(number: int, call: Call) -> dict[str, Any]:
     details = call.details
     if details is not None and details.given:
         heads = "Input Dims", "Input Strides", "Input type", "Concrete Inputs"
-        made |= zip(heads, zip(*details.told(), strict=True), strict=True)
+        made |= zip(heads, zip(*details.descriptions(), strict=True), strict=True)
     if details is not None and details.stack:
         made["Call stack"] = ";".join(reversed(details.stack))
     if details is not None and details.modules:

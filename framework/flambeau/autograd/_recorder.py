@@ -60,9 +60,9 @@ class Details(NamedTuple):
     modules: tuple[str, ...]
     made: tuple[int, ...] = ()  # the shape of the result, for counts of operations
 
-    def told(self) -> list[tuple[Any, Any, str, str]]:
+    def descriptions(self) -> list[tuple[Any, Any, str, str]]:
         """Shape, strides in elements, type and value of each argument."""
-        return [_told(noted) for noted in self.given]
+        return [_described(noted) for noted in self.given]
 
 
 class Block(NamedTuple):
@@ -356,18 +356,18 @@ class Recorder(Interpreter):
 
     def _event(self, number: int, call: Call) -> FunctionEvent:
         name, details = name_of(call), call.details
-        told = details.told() if details else []
+        operands = details.descriptions() if details else []
         event = FunctionEvent(
             number, _rewrite_name(name, with_wildcard=True), 1, self.microseconds(call.began), self.microseconds(call.ended),
             overload_name="", trace_name=name, fwd_thread=1 if call.scope == BACKWARD or call.sequence >= 0 and _is_engine(call) else 0,
-            input_shapes=[list(shape) for shape, _, _, _ in told], stack=list(details.stack) if details else [],
+            input_shapes=[list(shape) for shape, _, _, _ in operands], stack=list(details.stack) if details else [],
             scope=call.scope, sequence_nr=call.sequence, is_user_annotation=call.scope == USER, flops=0,
-            concrete_inputs=[value for _, _, _, value in told],
+            concrete_inputs=[value for _, _, _, value in operands],
         )  # fmt: skip
         event.result_shape = details.made if details else ()  # type: ignore[attr-defined]
         event.modules = details.modules if details else ()  # type: ignore[attr-defined]
-        event.input_strides = [list(strides) for _, strides, _, _ in told]  # type: ignore[attr-defined]
-        event.input_types = [kind for _, _, kind, _ in told]  # type: ignore[attr-defined]
+        event.input_strides = [list(strides) for _, strides, _, _ in operands]  # type: ignore[attr-defined]
+        event.input_types = [kind for _, _, kind, _ in operands]  # type: ignore[attr-defined]
         return event
 
 
@@ -405,7 +405,7 @@ def _noted(value: Any) -> Any:
     return value if value is None or value.__class__ in (bool, int, float, complex) else type(value).__name__
 
 
-def _told(noted: Any) -> tuple[Any, Any, str, str]:
+def _described(noted: Any) -> tuple[Any, Any, str, str]:
     """Shape, strides in elements, type and value of what `_noted` kept; tensors have the first three, numbers the last two."""
     if noted.__class__ is tuple:
         shape, strides, dtype = noted
@@ -418,7 +418,7 @@ def _told(noted: Any) -> tuple[Any, Any, str, str]:
 
 def described(value: Any) -> tuple[Any, Any, str, str]:
     """Shape, strides in elements, type and value of an argument."""
-    return _told(_noted(value))
+    return _described(_noted(value))
 
 
 _TYPES = {

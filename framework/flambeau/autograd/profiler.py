@@ -195,7 +195,7 @@ class _Emitting(Recorder):
     def _title(self, name: str, args: Any) -> str:
         if not self.wanted.shapes:
             return name
-        return f"{name}, sizes = {[list(shape) for shape, _, _, _ in Details(*self._details(args)).told()]}"
+        return f"{name}, sizes = {[list(shape) for shape, _, _, _ in Details(*self._details(args)).descriptions()]}"
 
     def _in_range(self, title: str, run: Any, *args: Any, **kwargs: Any) -> Any:
         self.push_range(title)

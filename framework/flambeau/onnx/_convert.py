@@ -167,14 +167,14 @@ class Conversion:
             symbol = str(n.node.expr)
             if label is not None and symbol.isidentifier():
                 self.open.setdefault(symbol, label)
-            dims.append(label or self._said(n))
+            dims.append(label or self._size_by_name(n))
         self.inputs.append(self.graph.onnx.helper.make_tensor_value_info(name, onnx_type(kind), [*dims, *pairs]))
         self.fed.append(self.leaves - 1)
 
     def _free_name(self, name: str) -> str:
         return self.graph.fresh(name) if name in self.taken else name
 
-    def _said(self, n: Any) -> str:
+    def _size_by_name(self, n: Any) -> str:
         """An open size as text, by the names of its symbols."""
         import sympy
 
@@ -183,7 +183,7 @@ class Conversion:
         return str(expr.subs(named, simultaneous=True))
 
     def _info(self, x: Value) -> Any:
-        sizes = None if x.shape is None else [n if isinstance(n, int) else n if isinstance(n, str) else self._said(n) for n in x.shape]
+        sizes = None if x.shape is None else [n if isinstance(n, (int, str)) else self._size_by_name(n) for n in x.shape]
         return self.graph.onnx.helper.make_tensor_value_info(x.name, onnx_type(x.dtype), sizes)
 
     def _outputs(self, node: Any) -> None:

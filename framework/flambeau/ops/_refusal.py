@@ -339,8 +339,8 @@ def _wrong(param: str, value: Any, optional: bool, default: Any, numbers: bool) 
         return None
     given = type(value).__name__
     if wanted is not None:
-        said, fits = wanted
-        return None if fits(value) else f"{said}, not {given}"
+        expected, fits = wanted
+        return None if fits(value) else f"{expected}, not {given}"
     if value is None and not optional:
         return f"given, not {given}"
     return None if isinstance(value, _PLAIN) else f"a Tensor, a number or another plain value, not {given}"

@@ -154,25 +154,25 @@ def statically_known_false(x: Any) -> bool:
 
 def definitely_true(a: Any) -> bool:
     """Whether `a` is sure to hold: a guard where inputs tell, and False where values of tensors decide."""
-    return _told(a, False)
+    return _truth_where_known(a, False)
 
 
 def definitely_false(a: Any) -> bool:
     """Whether `a` is sure not to hold: a guard where inputs tell, and False where values of tensors decide."""
-    return not _told(a, True)
+    return not _truth_where_known(a, True)
 
 
 def guard_or_false(a: Any) -> bool:
     """`a` with a guard; False where values of tensors decide."""
-    return _told(a, False)
+    return _truth_where_known(a, False)
 
 
 def guard_or_true(a: Any) -> bool:
     """`a` with a guard; True where values of tensors decide."""
-    return _told(a, True)
+    return _truth_where_known(a, True)
 
 
-def _told(a: Any, otherwise: bool) -> bool:
+def _truth_where_known(a: Any, otherwise: bool) -> bool:
     if not isinstance(a, SymBool):
         return bool(_of_type(a, bool))
     return bool(a.node.shape_env.evaluate_expr(a.node._expr, fallback_value=otherwise))

@@ -242,7 +242,7 @@ class DistributedDataParallel(Module, Joinable):
         self._began = self._sent_at = self._forward_took = 0.0
         if _debug.get_debug_level() is not _debug.DebugLevel.OFF:
             facts = self._get_ddp_logging_data()
-            lines = "\n".join(f"{name}: {value}" for name, value in facts.items() if name in _TOLD_AT_START)
+            lines = "\n".join(f"{name}: {value}" for name, value in facts.items() if name in _LOGGED_AT_START)
             _debug.note(f"[Rank {facts['rank']}]: DDP Initialized with:\n{lines}")
         if param_to_hook_all_reduce is not None:
             # The order in which gradients come is the engine's affair: they are exchanged when backward ends.
@@ -305,7 +305,7 @@ class DistributedDataParallel(Module, Joinable):
             return self.module(*inputs, **kwargs)
 
     def _ranks_with_inputs(self, counted: Any) -> int:
-        """How many ranks the mean counts; `told` is the `Work` by which all said whether they have inputs."""
+        """How many ranks the mean counts; `counted` is the `Work` by which all said whether they have inputs."""
         if counted is None or self._divides_by_all:
             return self.process_group.size()
         counted.wait()
@@ -487,7 +487,7 @@ class DistributedDataParallel(Module, Joinable):
 
 
 # Of the logging data, what is told when one is made; the rest is known later.
-_TOLD_AT_START = frozenset((
+_LOGGED_AT_START = frozenset((
     "broadcast_buffers", "bucket_cap_bytes", "find_unused_parameters", "gradient_as_bucket_view", "is_multi_device_module", "iteration",
     "num_parameter_tensors", "output_device", "rank", "total_parameter_size_bytes", "world_size", "backend_name", "bucket_sizes",
     "cuda_visible_devices", "device_ids", "dtypes", "master_addr", "master_port", "module_name", "torch_distributed_debug",

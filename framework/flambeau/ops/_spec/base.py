@@ -280,7 +280,7 @@ class Op:
         self.launches_rule: Any = None  # see `launches`
         self.vjp_launches_rule: Any = None  # see `vjp_launches`
         self.for_pieces: Any = None  # ``fn(*args)``: the arguments for pieces, where some say another thing about these
-        self._pieces_told: Any = None  # what `in_pieces` was given
+        self._declared_pieces: Any = None  # what `in_pieces` was given
         # ``fn(*arrays, then, beside)``: `then` of each element of the result and of `beside`, an array of the result's shape or None, in
         # one pass and with the bits of two; None for calls that it does not take. Such an op neither fails by values nor has side effects.
         self.finished_by: Any = None
@@ -518,17 +518,17 @@ class Op:
 
         The function, ``fn(asked)``, gives such a text or a list of ways; see `pieces.py`.
         """
-        self._pieces_told = along, rule
+        self._declared_pieces = along, rule
         return rule
 
     @functools.cached_property
     def pieces_rule(self) -> Any:
         """``fn(asked)``: the ways to run on pieces, see `pieces.py`; None where nothing is known."""
-        if self._pieces_told is None:
+        if self._declared_pieces is None:
             return None
         from . import pieces  # which no start needs
 
-        along, rule = self._pieces_told
+        along, rule = self._declared_pieces
         return pieces.along(along) if along else pieces.of_text(rule) if isinstance(rule, str) else pieces.of_function(rule)
 
     def ways(self, asked: Any) -> list[Any] | None:

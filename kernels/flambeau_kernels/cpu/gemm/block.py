@@ -43,13 +43,13 @@ A_DIRECT, B_DIRECT, B_COPIED = 1, 2, 4
 
 
 @functools.cache
-def block(kind: Kind, few: bool) -> int:
-    """Address of the block function of `driver.py` for this kind, for products of `few` rows or for all others."""
-    return compiled(_name(kind, few), (kind, few), lambda: text(kind, few))
+def block(kind: Kind, few_rows: bool) -> int:
+    """Address of the block function of `driver.py` for this kind, for products of few rows or for all others."""
+    return compiled(_name(kind, few_rows), (kind, few_rows), lambda: text(kind, few_rows))
 
 
-def _name(kind: Kind, few: bool) -> str:
-    return kind.name + ("_few" if few else "")
+def _name(kind: Kind, few_rows: bool) -> str:
+    return kind.name + ("_few" if few_rows else "")
 
 
 def has_few(plan: np.ndarray, kind: Kind) -> bool:
@@ -109,9 +109,9 @@ def prepare(plan: np.ndarray, kind: Kind, at_once: bool = True) -> bool:
     plan[driver.PARTIAL] = plan[driver.PANEL] + together * (steps * kind.packed_rows * kind.lane_size + LINE)
     beside = kind.written != kind.sum and k > deep
     plan[driver.SCRATCH] = plan[driver.PARTIAL] + (rows * columns * 8 if beside else 0)
-    few = has_few(plan, kind)
-    later = few and not at_once and not _waiting(kind).paid_for(0) and not is_kept(_name(kind, True), (kind, True))
-    plan[driver.BLOCK] = block(kind, few and not later)
+    few_rows = has_few(plan, kind)
+    later = few_rows and not at_once and not _waiting(kind).paid_for(0) and not is_kept(_name(kind, True), (kind, True))
+    plan[driver.BLOCK] = block(kind, few_rows and not later)
     if plan[driver.DIRECT] != A_DIRECT | B_DIRECT or plan[driver.N] % kind.width:
         plan[driver.PACK] = packing.address(kind)
     return later
@@ -169,21 +169,21 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
     return a_m % PAGE == 0 and m > ways or a_k % PAGE == 0 and deep > ways, b_k % PAGE == 0 and not fit
 
 
-def text(kind: Kind, few: bool) -> str:
+def text(kind: Kind, few_rows: bool) -> str:
     """The module of a kind: packing, tiles and the block function."""
     functions = [packing.pack_rows(kind), packing.pack_a(kind), micro.finish(kind)]
     shapes = [(h, vectors) for vectors in (1, kind.machine.vectors) for h in kind.machine.heights(vectors)]
-    shapes += kind.machine.wide() if few else ()
+    shapes += kind.machine.wide() if few_rows else ()
     full = (kind.machine.rows, kind.machine.vectors)
-    loops = 0 if few else micro.PACKED | micro.COPYING if kind.copies else micro.PACKED
-    functions += [micro.tile(kind, *shape, in_place=few, loops=loops if shape == full else 0, finishes=few or shape == full)
+    loops = 0 if few_rows else micro.PACKED | micro.COPYING if kind.copies else micro.PACKED
+    functions += [micro.tile(kind, *shape, in_place=few_rows, loops=loops if shape == full else 0, finishes=few_rows or shape == full)
                   for shape in dict.fromkeys(shapes)]  # fmt: skip
-    functions.append(_block(kind, few))
+    functions.append(_block(kind, few_rows))
     return declarations(kind) + "".join(f.text() for f in functions) + METADATA
 
 
-def _block(kind: Kind, few: bool) -> Function:
-    f = Function(f"void @{_name(kind, few)}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")
+def _block(kind: Kind, few_rows: bool) -> Function:
+    f = Function(f"void @{_name(kind, few_rows)}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")
     k, deep, flags = (f.field("%plan", slot) for slot in (driver.K, driver.DEPTH, driver.FLAGS))
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (driver.A_M, driver.A_K, driver.B_K, driver.B_N, driver.C_M))
     direct = f.field("%plan", driver.DIRECT)
@@ -230,13 +230,13 @@ def _block(kind: Kind, few: bool) -> Function:
             a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {f.at(panel, f.mul(among, a_panel))}")
             from_b = f.let(f"or i1 {b_direct}, {f.both(b_copied, f.compare('eq', i, 0))}")
             wide_tile, narrow_tile = (_tile_for(f, kind, height, v) for v in (kind.machine.vectors, 1))
-            how = state if few else f.add(_chosen(f, (a_packed, micro.PACKED), (from_b, micro.COPYING)), state)
+            how = state if few_rows else f.add(_chosen(f, (a_packed, micro.PACKED), (from_b, micro.COPYING)), state)
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
             bias_m, bias_n = f.field("%plan", driver.BIAS_M), f.field("%plan", driver.BIAS_N)
             bias = f.at("%bias", f.mul(i, bias_m))
             first = f.variable("i64")                 # column behind those of wide tiles
             f.store("i64", 0, first)
-            for rows, vectors in kind.machine.wide() if few else ():
+            for rows, vectors in kind.machine.wide() if few_rows else ():
                 with f.when(f.both(b_direct, f.compare("sle", "%m", rows))):
                     width = kind.lanes * vectors
                     whole = f.mul(f.div("%n", width), width)

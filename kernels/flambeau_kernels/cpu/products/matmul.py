@@ -596,7 +596,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     way, turned = _way(a, b, kind)
     sums = np.dtype(f"{'f' if kind.sum in ('float', 'double') else 'i'}{kind.sum_size}")
     copies: list[Any] = [None, None]
-    few_later = False
+    few_rows_later = False
     if way is None:
         # A bias of columns has an element for each row of a matrix.
         joins = bias is None or bias.ndim == 1 or bias.shape[0] == 1
@@ -628,7 +628,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         pieces = min(MOST_PIECES, PIECES_OF_A_THREAD * pool.get_num_threads())
         driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed, pieces,
                                     pool.get_num_threads()))
-        few_later = block.prepare(plan, kind, at_once)
+        few_rows_later = block.prepare(plan, kind, at_once)
         if then is not None and not turned:
             then.attach(plan, out, kind.sum == kind.written)
     else:
@@ -640,7 +640,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
             vectors.prepare(plan, kind)
     plan[driver.RELEASE] = m * n * k * count >= LONG
     run = _own_run(plan, turned, sums, None if way is None else sums, copies)
-    return _counted(run, lambda: block.take_over(plan, kind)) if few_later else run
+    return _counted(run, lambda: block.take_over(plan, kind)) if few_rows_later else run
 
 
 def _counted(run: Run, taken_over: Callable[[], bool]) -> Run:

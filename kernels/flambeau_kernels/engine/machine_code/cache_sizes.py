@@ -27,11 +27,12 @@ class Caches(NamedTuple):
 def caches() -> Caches:
     """Those of a core of this machine; usual ones for what the system does not tell."""
     return Caches(
-        _told("SC_LEVEL1_DCACHE_SIZE") or FIRST, _told("SC_LEVEL1_DCACHE_ASSOC") or WAYS, _told("SC_LEVEL2_CACHE_SIZE") or SECOND
+        _reported("SC_LEVEL1_DCACHE_SIZE") or FIRST, _reported("SC_LEVEL1_DCACHE_ASSOC") or WAYS,
+        _reported("SC_LEVEL2_CACHE_SIZE") or SECOND,
     )
 
 
-def _told(name: str) -> int:
+def _reported(name: str) -> int:
     """The system's value of a name; 0 where it has none, or does not know."""
     if name not in getattr(os, "sysconf_names", {}):
         return 0

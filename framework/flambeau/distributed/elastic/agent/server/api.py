@@ -240,7 +240,7 @@ class SimpleElasticAgent(ElasticAgent):
         spec = worker_group.spec
         while True:
             info = spec.rdzv_handler.next_rendezvous()
-            counts = self._told(info.store, info.rank, info.world_size, spec)
+            counts = self._reported_counts(info.store, info.rank, info.world_size, spec)
             if counts is not None:
                 break
             _log.warning("a machine died when all had met; they meet again")
@@ -252,7 +252,7 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.master_port = where.master_port if spec.master_port is None else spec.master_port
         worker_group.workers = self._assign_worker_ranks(counts, info.rank, spec)
 
-    def _told(self, store: Store, rank: int, size: int, spec: WorkerSpec) -> list[list[Any]] | None:
+    def _reported_counts(self, store: Store, rank: int, size: int, spec: WorkerSpec) -> list[list[Any]] | None:
         """Role and number of workers of each machine; None if one died before it said so."""
         store.set(f"agents/{rank}", json.dumps([spec.role, spec.local_world_size]))
         if self._missing(store, "agents/", size, _MEETING_SECONDS):
