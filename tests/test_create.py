@@ -643,3 +643,24 @@ def test_dimensions_of_a_copied_array_stay_in_their_order_of_memory(make, dtype)
 def test_what_is_no_number_is_refused_as_pytorch_refuses_it(data, error):
     with pytest.raises(error, match=r"not a number|Could not infer"):
         fb.tensor(data)
+
+
+@pytest.mark.parametrize("make", [
+    lambda **o: fb.hann_window(4, **o), lambda **o: fb.kaiser_window(4, **o), lambda **o: fb.ones(2, **o),
+    lambda **o: fb.full((2,), 1.0, **o),
+    lambda **o: fb.logspace(0, 1, 3, **o), lambda **o: fb.fft.fftfreq(3, **o), lambda **o: fb.linspace(0, 1, 3, **o),
+])  # fmt: skip
+def test_other_layouts_are_refused(make):
+    assert make(layout=fb.strided).layout is fb.strided
+    with pytest.raises(RuntimeError, match=r"layout=torch\.sparse_coo"):   # some a NotImplementedError, as in PyTorch
+        make(layout=fb.sparse_coo)
+    with pytest.raises(TypeError, match=r"must be torch\.layout, not str"):
+        make(layout="strided")
+
+
+@pytest.mark.parametrize("make", [fb.zeros, fb.ones, fb.arange, lambda n, **o: fb.linspace(0, 1, n, **o), fb.eye])
+def test_a_layout_that_out_has_not_is_refused(make):
+    out = fb.full((2, 2), 5.0)
+    with pytest.raises(RuntimeError, match=r"layout torch\.sparse_coo does not match layout of out"):
+        make(2, out=out, layout=fb.sparse_coo)
+    assert out.equal(fb.full((2, 2), 5.0))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+import flambeau.nn.functional as F
 from comparing import disagreements
 
 
@@ -143,3 +144,41 @@ def test_a_roll_by_an_integer_of_numpy_has_a_gradient(shifts: Any, dims: Any) ->
     (fb.roll(x, shifts, dims) * fb.tensor([1.0, 2.0, 3.0])).sum().backward()
 
     assert x.grad.tolist() == [2, 3, 1]
+
+
+class Three:
+    """Stands for an integer, as counters of libraries do."""
+
+    def __index__(self):
+        return 3
+
+
+@pytest.mark.parametrize("call", [
+    lambda n: F.interpolate(fb.ones(1, 1, 2, 2), size=n), lambda n: F.interpolate(fb.ones(1, 1, 2, 2), size=(n, 2)),
+    lambda n: F.conv1d(fb.ones(1, 3, 4), fb.ones(3, 1, 1), groups=n), lambda n: F.channel_shuffle(fb.arange(6.0).view(1, 6, 1, 1), n),
+    lambda n: fb.arange(5.0).topk(n).values, lambda n: F.unfold(fb.ones(1, 1, 4, 4), n), lambda n: F.group_norm(fb.rand(2, 6), n),
+    lambda n: F.max_pool1d(fb.arange(6.0).view(1, 1, 6), (n,)),
+])  # fmt: skip
+def test_objects_that_stand_for_integers_are_taken(call):
+    fb.manual_seed(0)
+    expected = call(3)
+    fb.manual_seed(0)
+
+    assert call(Three()).equal(expected)
+
+
+def test_buckets_of_truths():
+    truths = fb.tensor([True, False])
+
+    assert fb.bucketize(truths, fb.tensor([0, 1])).tolist() == [1, 0]
+    assert fb.bucketize(truths, fb.tensor([0.5, 1.0])).tolist() == [1, 0]
+    assert fb.bucketize(fb.tensor([0.5, 1.0]), fb.tensor([False, True])).tolist() == [1, 1]
+    assert fb.searchsorted(fb.tensor([0, 1]), truths, right=True).tolist() == [2, 1]
+    with pytest.raises(NotImplementedError, match=r"not implemented for torch\.bool"):
+        fb.bucketize(truths, fb.tensor([False, True]))
+
+
+def test_cosines_of_complex_vectors_are_refused():
+    x = fb.ones(2, 2, dtype=fb.complex64)
+    with pytest.raises(RuntimeError, match="expected common dtype to be floating point"):
+        F.cosine_similarity(x, x)

@@ -62,7 +62,7 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
 
     Where a text fell over an operand whose array is no memory, what answers for that array does.
     """
-    from ._refusal import fell, integers_of_bools, refusal, types_of
+    from ._refusal import fell, integers_of_bools, integers_of_objects, refusal, types_of
 
     if isinstance(error, NotRecorded):
         raise error
@@ -74,6 +74,8 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
             return answer
     if op.names is not None and isinstance(error, TypeError):
         refuse_name_of_dim(op.params, args)
+    if isinstance(error, TypeError) and (plain := integers_of_objects(args)) is not None:
+        return _dispatch.interpret(op, plain, target, inplace)
     found = None
     if op.surface or fell(error):                     # what is wrong with arguments of ours is for the op to say that a program called
         numbers = isinstance(op, ElementwiseOp) or op.numbers_alone

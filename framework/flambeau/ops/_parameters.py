@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._symbolic import SymInt
+from .._symbolic import SymBool, SymInt
 from ..dtypes import BOOL, INTEGER
 from ..tensor import Tensor
 from ._spec import FUNCTION, INPLACE, METHOD, NUMPY_NAMES, OUT, Op
@@ -206,7 +206,13 @@ def has_bools(value: Any) -> bool:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer, symbolic ones too, or a tensor of one."""
+    """Whether `value` is an integer, symbolic ones too, an object that stands for one (`__index__`), or a tensor of one."""
     if isinstance(value, Tensor):
         return value.numel() == 1 and value.dtype.category == INTEGER
-    return isinstance(value, (int, np.integer, SymInt)) and not isinstance(value, bool)
+    return isinstance(value, (int, np.integer, SymInt)) and not isinstance(value, bool) or stands_for_integer(value)
+
+
+def stands_for_integer(value: Any) -> bool:
+    """Whether `value` is no number, tensor or array, but an object with an ``__index__``."""
+    known = isinstance(value, (int, np.generic, SymInt, SymBool))
+    return not known and hasattr(type(value), "__index__") and not hasattr(value, "shape")

@@ -12,6 +12,7 @@ import dis
 import functools
 import os
 from collections.abc import Callable
+from operator import index
 from types import TracebackType
 from typing import Any
 
@@ -26,7 +27,7 @@ from ..autograd import tape
 from ..devices import Size, device
 from ..dtypes import BOOL, dtype
 from ..tensor import Tensor
-from ._parameters import has_bools, is_integer
+from ._parameters import has_bools, is_integer, stands_for_integer
 from ._spec import ElementwiseOp, describe
 from ._spec.shapes import LARGEST
 
@@ -217,6 +218,18 @@ def _declared_types(op: Any) -> dict[str, tuple[Any, ...]]:
         if kind in ("bool", "int", "float", "Tensor"):
             found[param] = (Type("Optional", (Type(kind),)) if bar else Type(kind),)
     return found
+
+
+def integers_of_objects(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """`args` with integers for objects that stand for them (`__index__`), in lists too; None if there are none."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(plain, value)) if any(map(stands_for_integer, value)) else value
+        return index(value) if stands_for_integer(value) else value
+
+    made = tuple(map(plain, args))
+    return made if any(x is not y for x, y in zip(made, args, strict=True)) else None
 
 
 def integers_of_bools(params: Any, args: tuple[Any, ...], types: dict[str, tuple[Any, ...]]) -> tuple[Any, ...] | None:

@@ -169,11 +169,14 @@ _IN_HOST_MEMORY = "requires_grad is pin_memory is False and (device is None and 
 SHAPES = frozenset((tuple, list, devices.Size))  # numpy takes other sequences too
 
 
-def _check_layout(layout: Any) -> None:
+def _check_layout(layout: Any, name: str = "creation", out: Any = None, error: type[Exception] = NotImplementedError) -> None:
+    """Raise `error` for another layout than strided memory, TypeError for what is no layout, RuntimeError for one that `out` has not."""
     if layout is not None and layout is not devices.strided:
         if not isinstance(layout, devices.layout):
             raise TypeError(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
-        raise NotImplementedError(f"creation with layout={layout} is not built yet; make a strided tensor and convert it")
+        if isinstance(out, Tensor):
+            raise RuntimeError(f"{name}: layout {layout} does not match layout of out parameter ({out.layout})")
+        raise error(f"{name} with layout={layout} is not built for values; make a strided tensor and convert it")
 
 
 def _sparse(shape: tuple[int, ...], layout: Any, dtype: Any, place: Any, requires_grad: bool) -> Tensor:

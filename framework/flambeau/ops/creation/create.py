@@ -124,6 +124,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if out is not None:
+        _check_layout(layout, "zeros", out)
         return out_of_shape("zeros", out, _sizes(sizes, size), dtype, device).zero_()
     if layout is not None and layout is not devices.strided:
         return _sparse(_sizes(sizes, size), layout, dtype, device, requires_grad)
@@ -162,9 +163,9 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
         made = _quickly(_ones, sizes, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
+    _check_layout(layout, "ones", out, RuntimeError)
     if out is not None:
         return out_of_shape("ones", out, _sizes(sizes, size), dtype, device).fill_(1)
-    _check_layout(layout)
     return _allocate(_ones, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
@@ -203,9 +204,9 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     else:
         dtype = dtypes.of_number(value)
     shape = _sizes((size,))
+    _check_layout(layout, "full", out, RuntimeError)
     if out is not None:
         return out_of_shape("full", out, shape, asked, device).fill_(value)
-    _check_layout(layout)
     def filled(s: Any, d: np.dtype) -> ndarray:
         return kernel.filled(s, d, scalar_of_dtype(value, d, math.prod(s)))
 

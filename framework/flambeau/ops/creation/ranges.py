@@ -60,7 +60,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
 
 @refusing
 def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool) -> Tensor:
-    _check_layout(layout)
+    _check_layout(layout, "arange", out)
     if end is None:
         start, end = 0, start
     start, end, step = map(_plain_number, (start, end, step))
@@ -172,7 +172,7 @@ def range_(
     """As `arange`, including `end`; deprecated in PyTorch."""
     if pin_memory is not False:
         refuse_pinning("range", pin_memory)
-    _check_layout(layout)
+    _check_layout(layout, "range", out)
     warn(
         "torch.range is deprecated, because its behaviour is inconsistent with Python's range builtin: it includes the end. "
         "Use torch.arange, which produces values in [start, end)."
@@ -225,7 +225,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     if pin_memory is not False:
         refuse_pinning("linspace", pin_memory)
     if layout is not None:
-        _check_layout(layout)
+        _check_layout(layout, "linspace", out)
     if IN_FORCE and interpreted():
         given = {"start": start, "end": end, "steps": steps, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
@@ -380,20 +380,18 @@ def _few_powers(start: Any, end: Any, steps: Any, base: Any, dtype: Any) -> Tens
         restore_fp_flags(token)
 
 
-@usually("out is None and not options and not PLACED", "_few_powers(start, end, steps, base, dtype)")
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+@usually(f"out is layout is None and {_IN_HOST_MEMORY}", "_few_powers(start, end, steps, base, dtype)")
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, layout: Any = None,
+             device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`base` to the powers from `start` to `end`, `steps` of them, evenly spaced.
-
-    Args:
-        options: `layout`, `device`, `requires_grad`, `pin_memory`, as everywhere.
 
     >>> fb.logspace(0, 3, steps=4, base=2)
     tensor([1., 2., 4., 8.])
     """
-    for name in options:
-        if name not in ("layout", "device", "requires_grad", "pin_memory"):
-            raise TypeError(f"logspace() got an unexpected keyword argument '{name}'")
-    if out is None and not (options or PLACED or IN_FORCE and interpreted()):
+    if pin_memory is not False:
+        refuse_pinning("logspace", pin_memory)
+    _check_layout(layout, "logspace", out)
+    if out is None and requires_grad is False and (device is None and not PLACED or on_host(device)) and not (IN_FORCE and interpreted()):
         made = _few_powers(start, end, steps, base, dtype)
         if made is not None:
             return made
@@ -421,8 +419,8 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
         with np.errstate(all="ignore"):
             return powers.astype(d.numpy)
 
-    made = made_at(_place(options.get("device")), (steps,), d.numpy, values, options.get("requires_grad", False), out)
-    return made if out is None else _stored("logspace", out, made, dtype, options.get("device"), "count")
+    made = made_at(_place(device), (steps,), d.numpy, values, requires_grad, out)
+    return made if out is None else _stored("logspace", out, made, dtype, device, "count")
 
 
 def _real_base(base: Any) -> float:
@@ -441,7 +439,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     if pin_memory is not False:
         refuse_pinning("eye", pin_memory)
     if layout is not None:
-        _check_layout(layout)
+        _check_layout(layout, "eye", out)
     if IN_FORCE and interpreted():
         given = {"n": n, "m": m, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("eye", given, requires_grad)) is not None:

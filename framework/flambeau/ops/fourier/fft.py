@@ -555,6 +555,13 @@ def _spacing(d: Any) -> Any:
     return d.item() if isinstance(d, Tensor) and d.ndim == 0 else d
 
 
+def _samples_apart(name: str, n: Any, d: Any, layout: Any, out: Any) -> tuple[int, float]:
+    from ..creation._options import _check_layout
+
+    _check_layout(layout, name, out)
+    return need_int(name, "n", n), _spacing(d)
+
+
 def _frequencies(name: str, count: int, counts: Any, n: int, d: float, out: Any, dtype: Any, options: dict[str, Any]) -> Tensor:
     wanted = dtypes.as_dtype(dtype, name) if dtype is not None else dtypes.get_default_dtype() if out is None else out.dtype
     if wanted.category < dtypes.FLOATING:
@@ -579,7 +586,7 @@ def _frequencies(name: str, count: int, counts: Any, n: int, d: float, out: Any,
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The frequencies, in cycles per unit of the sample spacing `d`, of the values of a transform of length `n`."""
-    n, d = need_int("fftfreq", "n", n), _spacing(d)
+    n, d = _samples_apart("fftfreq", n, d, layout, out)
 
     def counts() -> Any:
         return np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
@@ -591,6 +598,6 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layou
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The frequencies, in cycles per unit of `d`, of the values of a real transform of length `n`."""
-    n, d = need_int("rfftfreq", "n", n), _spacing(d)
+    n, d = _samples_apart("rfftfreq", n, d, layout, out)
     options = {"device": device, "requires_grad": requires_grad}
     return _frequencies("rfftfreq", n // 2 + 1, lambda: np.arange(n // 2 + 1), n, d, out, dtype, options)

@@ -208,7 +208,10 @@ composite(namespace="signal.windows", samples="7, tau=2.0; 8, center=1, sym=Fals
 # -- the top-level windows -------------------------------------------------------------------------------------------------
 
 
-def _window(name: str, values: Any, n: Any, periodic: bool, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def _window(name: str, values: Any, n: Any, periodic: bool, dtype: Any, layout: Any, device: Any, requires_grad: bool) -> Tensor:
+    from ..creation._options import _check_layout
+
+    _check_layout(layout, name, error=RuntimeError)
     n = _length(name, need_int(name, "window_length", n))
     if n < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={n}")
@@ -230,7 +233,7 @@ def hann_window(window_length: int, periodic=True, *, dtype=None, layout=None, d
     >>> fb.hann_window(4), fb.hann_window(4, periodic=False)
     (tensor([0.0000, 0.5000, 1.0000, 0.5000]), tensor([0.0000, 0.7500, 0.7500, 0.0000]))
     """
-    return _window("hann_window", kernel.cosines((0.5, 0.5)), window_length, periodic, dtype, device, requires_grad)
+    return _window("hann_window", kernel.cosines((0.5, 0.5)), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False, 0.5")
@@ -238,19 +241,19 @@ def hamming_window(
     window_length: int, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """``alpha - beta cos(2 pi k / span)`` at k from 0; `window_length` and `periodic` as for `hann_window`."""
-    return _window("hamming_window", kernel.cosines((alpha, beta)), window_length, periodic, dtype, device, requires_grad)
+    return _window("hamming_window", kernel.cosines((alpha, beta)), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False")
 def blackman_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Three cosine terms; `window_length` and `periodic` as for `hann_window`."""
-    return _window("blackman_window", kernel.cosines(BLACKMAN), window_length, periodic, dtype, device, requires_grad)
+    return _window("blackman_window", kernel.cosines(BLACKMAN), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False")
 def bartlett_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A triangle; `window_length` and `periodic` as for `hann_window`."""
-    return _window("bartlett_window", kernel.bartlett, window_length, periodic, dtype, device, requires_grad)
+    return _window("bartlett_window", kernel.bartlett, window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False, 8.0")
@@ -258,7 +261,7 @@ def kaiser_window(
     window_length: int, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """Kaiser's window; `window_length` and `periodic` as for `hann_window`, `beta` as for `signal.windows.kaiser`."""
-    return _window("kaiser_window", kernel.kaiser(beta), window_length, periodic, dtype, device, requires_grad)
+    return _window("kaiser_window", kernel.kaiser(beta), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 # -- short-time Fourier transform ------------------------------------------------------------------------------------------

@@ -157,9 +157,9 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     >>> F.cosine_similarity(fb.tensor([1.0, 0.0]), fb.tensor([1.0, 1.0]), dim=0)
     tensor(0.7071)
     """
-    if not x1.dtype.is_floating_point and not x1.is_complex() or not x2.dtype.is_floating_point and not x2.is_complex():
+    if not x1.dtype.is_floating_point or not x2.dtype.is_floating_point:
         common = _promote.result_type((x1, x2))
-        if common.category < dtypes.FLOATING:
+        if not common.is_floating_point:
             raise RuntimeError(f"cosine_similarity: expected common dtype to be floating point, yet common dtype is {common}")
     dtype = dtypes.promote_types(x1.dtype, x2.dtype)
     x1, x2 = x1.to(dtype), x2.to(dtype)

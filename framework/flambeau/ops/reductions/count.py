@@ -196,8 +196,10 @@ def _runs(a, return_inverse, return_counts, dim):
 
 def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None:
     for t in (sequence, values):
-        if isinstance(t, Tensor) and (t.dtype is dtypes.bool or t.is_complex()):
+        if isinstance(t, Tensor) and t.is_complex():
             raise NotImplementedError(f'"{name}" not implemented for {t.dtype}')
+    if sequence.dtype is dtypes.bool and (isinstance(values, bool) or isinstance(values, Tensor) and values.dtype is dtypes.bool):
+        raise NotImplementedError(f'"{name}" not implemented for {sequence.dtype}; convert one of the tensors with .to(torch.uint8)')
     if sequence.ndim == 0:
         raise RuntimeError(f"{name}(): boundaries tensor should have positive dimension, but got 0 dimension")
     shape = tuple(values.shape) if isinstance(values, Tensor) else ()
@@ -265,6 +267,15 @@ def _value_tensor(value: Any, like: Tensor) -> Any:
     return tensor(value, dtype=wide, device="meta" if like._lacks_values else like.device)
 
 
+def _in_one_order(sequence: Tensor, values: Any) -> tuple[Tensor, Tensor]:
+    """Both without history, as tensors; of truths and numbers the truths as numbers of the other's dtype."""
+    made = _value_tensor(values, sequence)
+    sequence = sequence.detach()
+    if sequence.dtype is dtypes.bool:
+        return sequence.to(made.dtype), made
+    return sequence, made.to(sequence.dtype) if made.dtype is dtypes.bool else made
+
+
 @composite(
     surface=FUNCTION | OUT,
     samples="d(2, 6).sort().values, x(2, 3); d(6).sort().values, x(2, 3), right=True, out_int32=True",
@@ -286,8 +297,8 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     if side == "left" and right:
         raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
     _check_search("searchsorted", sorted_sequence, input, sorter)
-    values = _value_tensor(input, sorted_sequence)
-    return places_in_sorted.function(sorted_sequence.detach(), values, out_int32, bool(right or side == "right"), sorter)
+    sequence, values = _in_one_order(sorted_sequence, input)
+    return places_in_sorted.function(sequence, values, out_int32, bool(right or side == "right"), sorter)
 
 
 _SEARCHES = {right: Along("places_in_sorted", right, dims=ALL, takes_array=True) for right in (False, True)}
@@ -343,7 +354,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
     _check_search("bucketize", boundaries, input, None)
-    return places_in_sorted.function(boundaries.detach(), _value_tensor(input, boundaries), out_int32, bool(right), None)
+    return places_in_sorted.function(*_in_one_order(boundaries, input), out_int32, bool(right), None)
 
 
 @bucketize.plan(tensors=("boundaries",), discrete=True)
