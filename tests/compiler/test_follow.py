@@ -286,6 +286,86 @@ def test_a_finalizer_that_asks_for_a_value_does_not_disturb_the_path() -> None:
     assert asked
 
 
+AT, SMALL = fb.tensor([2, 0, 1, 2]), fb.tensor([2, 0, 1, 2], dtype=fb.int32)
+CALLS: dict[str, Any] = {
+    "cat": lambda y, x: fb.cat([y, x, y], 1),
+    "stack": lambda y, x: fb.stack((x, y), 0),
+    "embedding": lambda y, x: F.embedding(AT, y),
+    "index": lambda y, x: y[AT] + x[SMALL],
+    "index behind a slice": lambda y, x: y[1:, AT],
+    "pairs of places": lambda y, x: y[AT, AT],
+    "places from behind": lambda y, x: y[AT - 4],
+    "index_select": lambda y, x: y.index_select(1, AT),
+    "gather": lambda y, x: y.gather(0, AT[None]),
+    "addmm": lambda y, x: fb.addmm(x[0], y, x),
+    "a copy that is reshaped": lambda y, x: y.t().reshape(-1) * 2.0,
+    "twice in its first call": lambda y, x: y * (x * x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_lists_places_and_compositions_are_followed_natively(name: str, looked_at: list[str]) -> None:
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return CALLS[name](x * 0.5, x) + 1.0
+
+    compiled = fb.compile(f)
+    for _ in range(4):
+        x = fb.randn(4, 4)
+        looked_at.clear()
+        made = compiled(x)
+
+        assert fb.equal(made, f(x))
+        assert made._base is None
+    assert looked_at == []
+
+
+def test_lists_of_other_tensors_and_lengths_are_other_calls() -> None:
+    def f(x: fb.Tensor, parts: Any, dim: int) -> fb.Tensor:
+        y = x * 2.0
+        return fb.cat([y, *parts], dim) + fb.stack([y, x, *parts])[-1].sum()
+
+    compiled, x, z = fb.compile(f), fb.randn(3, 3), fb.randn(3, 3)
+    given = [([z], 0), ([z], 1), ([x], 0), ([z, z], 0), ([z, x, z], 0), ((x, x), 1), ([z.t()], 0), ([], 0), ([z.double()], 0)]
+    for _ in range(4):
+        for parts, dim in given:
+            assert fb.equal(compiled(x, parts, dim), f(x, parts, dim))
+
+
+def test_places_are_looked_at_in_every_call(looked_at: list[str]) -> None:
+    def f(x: fb.Tensor, at: fb.Tensor) -> fb.Tensor:
+        return F.embedding(at, x * 2.0) + 1.0
+
+    compiled, x = fb.compile(f), fb.randn(4, 4)
+    for at in [AT, AT, AT, AT.flip(0), fb.tensor([3, 3, 3, 3]), fb.tensor([0, 1, 2, 3, 0, 1, 2, 3])[::2]]:
+        assert fb.equal(compiled(x, at), f(x, at))
+    for bad in ([0, 1, 2, 4], [-1, 0, 0, 0]):
+        with pytest.raises(IndexError):
+            compiled(x, fb.tensor(bad))
+    looked_at.clear()
+    compiled(x, AT)
+    assert looked_at == []
+
+
+def test_references_in_lists_are_given_back() -> None:
+    w = fb.randn(5)
+
+    @fb.compile
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return fb.cat([x * 2.0, w, w]) + 1.0
+
+    x = fb.randn(5)
+    for _ in range(5):
+        f(x)
+    gc.collect()
+    before = [sys.getrefcount(one) for one in (x, w, w._storage[0], _recorder.Deferred)]
+    for _ in range(100):
+        f(x)
+    gc.collect()
+
+    after = [sys.getrefcount(one) for one in (x, w, w._storage[0], _recorder.Deferred)]
+    assert all(abs(a - b) < 50 for a, b in zip(before, after, strict=True))
+
+
 @pytest.mark.parametrize("name", ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "silu", "mish", "hardswish", "hardsigmoid", "gelu"])
 def test_activations_are_followed_as_the_operations_they_are(name: str, looked_at: list[str]) -> None:
     activation = getattr(fb.nn.functional, name)

@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 from flambeau import jit, nn
+from flambeau.utils._pytree import tree_leaves
 
 
 def network():
@@ -24,6 +25,29 @@ def test_a_traced_network_takes_batches_of_other_sizes():
     assert isinstance(traced, jit.ScriptModule)
     assert isinstance(traced, jit.TopLevelTracedModule)
     assert traced(x).equal(model(x))
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("LSTM", {"num_layers": 2, "bidirectional": True}), ("GRU", {"bias": False}), ("RNN", {})])
+def test_traced_recurrent_networks_take_sequences_of_other_lengths(kind, settings):
+    model = getattr(nn, kind)(4, 5, batch_first=True, **settings)
+
+    traced = jit.trace(model, fb.randn(2, 3, 4))
+
+    for batch, length in ((2, 3), (2, 7), (5, 1)):
+        x = fb.randn(batch, length, 4)
+        assert all(a.equal(b) for a, b in zip(tree_leaves(traced(x)), tree_leaves(model(x)), strict=True))
+    assert f"torch.{kind.lower()}" in traced.code
+
+
+def test_a_trace_finds_the_functions_of_its_operators_once(monkeypatch):
+    model = network().eval()
+    traced = jit.trace(model, fb.randn(2, 3, 8, 8))
+    x = fb.randn(5, 3, 8, 8)
+    expected = model(x)
+
+    monkeypatch.setattr(fb._ops.OpOverload, "__call__", None)
+
+    assert traced(x).equal(expected)
 
 
 def test_a_traced_network_has_the_parameters_of_its_source():

@@ -84,9 +84,9 @@ class Usual:
         for a in args:
             kind = a.__class__
             if kind is Tensor and a._array.__class__ is ndarray:
-                pattern += (looks_of(a), 0)
+                pattern += (looks_of(a), 0, None)
             elif kind in (bool, int, str, type(None)):
-                pattern += (None, a)
+                pattern += (None, a, None)
             else:
                 return None
         if alike is None:

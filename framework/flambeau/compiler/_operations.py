@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
+from flambeau_kernels.cpu.indexing.scatter import in_range
 
 from .. import _state, _warn
 from .._arrays import MetaArray, ndarray
@@ -30,10 +33,22 @@ def may_wait(op: Any) -> bool:
 
 def is_sound(op: Any, args: tuple[Any, ...]) -> bool:
     """Whether `op`, whose elements decide whether it fails, is known not to: those are there, and say so."""
-    if op.may_be_put_off is None:
+    if op.bounds_of_elements is None:
         return False
     read = [args[k] for k in op.read_before]
-    return all(map(is_there, read)) and bool(op.may_be_put_off(*args))
+    bounds = op.bounds_of_elements(*args) if all(map(is_there, read)) else None
+    if bounds is None:
+        return False
+    arrays = [a._array for a in _tensors_in(read)]
+    return all(not a.size or in_range(a, low, high) for a, (low, high) in zip(arrays, bounds, strict=True))
+
+
+def _tensors_in(args: Any) -> Iterator[Tensor]:
+    for a in args:
+        if a.__class__ is list or a.__class__ is tuple:
+            yield from _tensors_in(a)
+        elif a is not None:
+            yield a
 
 
 class _Kinds(Interpreter):
@@ -48,7 +63,7 @@ class _Kinds(Interpreter):
         has_kernel = op.kind not in ("elementwise", "view", "composite")
         if out is None and op.finished_by is not None:
             self.products += 1
-        elif out is not None or has_kernel and op.in_rows is None and not op.deferrable and op.may_be_put_off is None:
+        elif out is not None or has_kernel and op.in_rows is None and not op.deferrable and op.bounds_of_elements is None:
             self.others += 1
         self.formulas += op.kind == "elementwise"
         self.rows += op.in_rows is not None or has_kernel and op.deferrable and op.elements not in ("moved", "mapped")

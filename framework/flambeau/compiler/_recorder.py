@@ -37,10 +37,10 @@ from ..devices import device
 from ..nn.parameter import Parameter
 from ..tensor import Tensor
 from . import _explain
-from ._deferred import Deferred, become, pending_of, set_pending
+from ._deferred import Deferred, become, is_no_view, pending_of, set_pending
 from ._handlers import would_be_caught
 from ._operations import is_elementwise, is_sound, looking, maker_of, may_wait, meta_of, meta_of_argument, no_draws
-from ._steps import NODE, PLAIN, Constant, Step, are_equal, is_view, owner_of
+from ._steps import PLAIN, Constant, Step, are_equal, is_view, owner_of
 
 _local = _state.local
 _new = object.__new__
@@ -365,8 +365,7 @@ class Recorder(Interpreter):
         if step is self.root:
             key.append(ambient)
         mark = len(self.inputs)
-        if len(self._numbers) != mark:                # what followed has listed some
-            self._numbers = {id(x): number for number, x in enumerate(self.inputs)}
+        self._number_inputs()
         if not self._named(args, key):
             self._forget(mark)
             return NotImplemented
@@ -406,10 +405,7 @@ class Recorder(Interpreter):
             return value
         path[0], path[7] = found.node, token
         self._made += refs
-        if op.may_be_put_off is not None and not self.records_all:
-            if step is self.root and step.ambient is None:
-                step.ambient = ambient                # elements are looked at in every call, so the call is not expected
-        elif step is not self.root:
+        if step is not self.root:
             self._expect(step, found, mark, written)
         elif step.ambient is None:                    # the first of several segments stays the likely one
             self._expect(step, found, mark, written)
@@ -420,20 +416,24 @@ class Recorder(Interpreter):
         self, step: Step, found: Step, known: int, written: tuple[Any, tuple[Any, ...]], instead: bool = False, several: Any = None
     ) -> None:
         op, args = written
+        self._number_inputs()
         try:
             refs = self._refs(args)
         except KeyError:                              # an operand that the operation in its place does not have
             return
-        step.expect(found, known, op, refs, instead, several)
+        step.expect(found, known, len(self.inputs), op, refs, not self.records_all, instead, several)
 
     def mark(self) -> Any:
-        return self.step, len(self.inputs), self.passed - self.apart + self.effects, len(self.breaks)
+        return self.step, len(self.inputs), self.passed - self.apart + self.effects, len(self.breaks), dict(self._writes)
 
     def note_composition(self, op: Any, args: tuple[Any, ...], result: Any, mark: Any) -> None:
-        """Expect the composition itself from now on, if it was nothing but the operation that is expected there."""
-        before, known, passed, breaks = mark
+        """Expect the composition itself from now on, if it was nothing but operations that were recorded, the last of which it gives."""
+        before, known, passed, breaks, writes = mark
         step = self.step
-        if step.parent is not before or self.passed - self.apart + self.effects != passed or len(self.breaks) != breaks:
+        if step is before or self.passed - self.apart + self.effects != passed or len(self.breaks) != breaks or self._writes != writes:
+            return
+        first = before.first + len(before.results)    # values on the way that anybody still has are to be made in every call
+        if any(one() is not None for one in self._made[first : step.first]):
             return
         several = isinstance(result, (tuple, list))
         results = result if several else (result,)
@@ -442,9 +442,9 @@ class Recorder(Interpreter):
         for number, one in enumerate(results, step.first):
             if one.__class__ is not Deferred or pending_of(one)[:2] != (self, number):
                 return
-        likely = before.node[0]
-        if likely is not None and likely[NODE] is step.node:
-            self._expect(before, step, known, (op, args), True, maker_of(result.__class__) if several else None)
+        made = maker_of(result.__class__) if several else _of_no_base if is_no_view(result) else None
+        if not several or not any(map(is_no_view, results)):
+            self._expect(before, step, known, (op, args), True, made)
 
     def _may_write(self, step: Step, args: tuple[Any, ...]) -> bool:
         """Whether the result of `step` may take the place of ``args[0]``."""
@@ -483,6 +483,10 @@ class Recorder(Interpreter):
         for tensor in self.inputs[mark:]:
             del self._numbers[id(tensor)]
         del self.inputs[mark:], self._counts[mark:]
+
+    def _number_inputs(self) -> None:
+        if len(self._numbers) != len(self.inputs):    # what followed has listed some
+            self._numbers = {id(x): number for number, x in enumerate(self.inputs)}
 
     def _named(self, args: Any, key: list[Any]) -> bool:
         """Put into `key` what tells `args` from others. Returns whether they can be recorded."""
@@ -735,6 +739,12 @@ class _Store:
 
 
 _in_place, _store_in = functools.cache(_InPlace), functools.cache(_Store)
+
+
+def _of_no_base(made: tuple[Any]) -> Any:
+    """The only result of a call, which is a view of nothing, though the operation in its place gives one."""
+    made[0]._view_of = None
+    return made[0]
 
 
 def _read_by(refs: Any) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -46,36 +47,46 @@ class Step:
         self.node: list[Any] = [None, self, None]     # the last: what `flambeau_kernels.engine.calls.settle` calls ready
         self.ambient: Any = None                      # of the first step of a tree: see `ambient_now`, of what is expected after it
 
-    def expect(self, after: Step, known: int, op: Any, refs: Any, instead: bool = False, several: Any = None) -> None:
-        """Let a call of `op` on `refs` be what is looked at first when this step has been followed, with `known` inputs.
+    def expect(
+        self, after: Step, known: int, count: int, op: Any, refs: Any, reads: bool, instead: bool = False, several: Any = None
+    ) -> None:
+        """Let a call of `op` on `refs` be what is looked at first when this step has been followed, with `known` inputs, `count` behind it.
 
-        `several` makes what the call gives of a tuple of results.
+        `several` makes what the call gives of a tuple of results, or of one with the result. If it `reads`, elements that decide whether a
+        step fails are looked at.
 
-        That is the call as it was written, for which `after` may have another operation: constants and looks of operands, which are
-        compared, decide which one. Where `after` is expected already it stays so, by the call that came first, or by this one `instead`.
+        That is the call as it was written, for which `after` may have another operation, or be the last of several: constants and looks of
+        operands, which are compared, decide which ones. Where the way to `after` is expected already it stays so, by the call that came
+        first, or by this one `instead`.
         """
         likely = self.node[0]
         if likely is not None and likely[NODE] is after.node and not instead or after.same is not None:
             return
-        numbered = [ref for ref in after.refs if ref.__class__ is int]
-        looks = dict(zip(numbered, [look for look in after.looks if isinstance(look, Tensor)], strict=True))
-        pattern: list[Any] = []
-        for ref in refs:
-            if ref.__class__ is int:
-                is_new = -ref > known
-                known += is_new
-                if is_new and ref not in looks:
-                    return
-                pattern += (looks_of(looks[ref]), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
-            elif is_constant(ref):
-                pattern += (None, constant_of(ref))
-            else:
-                return                                # lists of tensors, and what may be changed
-        if after.several is None:
-            self.node[0] = (op, tuple(pattern), after.first, after.results[0], after.node, None)
+        looks: dict[int, Tensor] = {}
+        bounds: dict[int, Any] = {}
+        step, values = after, -len(after.results)
+        while step is not self:
+            if step.stores and step is not after:
+                return
+            values += len(step.results)
+            looks.update(zip(numbers_in(step.refs), tensors_in(step.looks), strict=True))
+            if reads and step.op.bounds_of_elements is not None:
+                read = numbers_in([step.refs[k] for k in step.op.read_before])
+                for n, (low, high) in zip(read, step.op.bounds_of_elements(*step.looks), strict=True):
+                    known_low, known_high = bounds.get(n, (low, high))
+                    bounds[n] = max(low, known_low), min(high, known_high)
+            assert step.parent is not None
+            step = step.parent
+        given = _Given(known, looks, bounds)
+        pattern = given.pattern(refs)
+        if pattern is None or given.new != set(range(known, count)) or not given.bounded >= bounds.keys():
+            return                                    # it has operands that are not among the arguments
+        before = [_NOTHING] * values if values else None
+        if after.several is None and several is None:
+            self.node[0] = (op, pattern, after.first, after.results[0], after.node, None, before)
         else:
             numbers = tuple(range(after.first, after.first + len(after.results)))
-            self.node[0] = (op, tuple(pattern), numbers, after.results, after.node, several or after.several)
+            self.node[0] = (op, pattern, numbers, after.results, after.node, several or after.several, before)
 
     def path(self) -> list[Step]:
         """The steps from the first one to this one."""
@@ -85,7 +96,6 @@ class Step:
             step = step.parent
         return found[::-1]
 
-
     def count_programs(self) -> int:
         """Of this step and of all that have followed it."""
         count, waiting = 0, [self]                    # paths may be longer than Python's stack is deep
@@ -94,6 +104,71 @@ class Step:
             count += len(step.programs)
             waiting += [after for after in step.after.values() if after is not None]
         return count
+
+
+class _Given:
+    """What a pattern of `follow` says of arguments, tensors in them by number.
+
+    Args:
+        known: how many inputs there are before them; others are `new`.
+        looks, bounds: of tensors, by number; `bounded` are those whose elements are looked at.
+    """
+
+    def __init__(self, known: int, looks: dict[int, Tensor], bounds: dict[int, Any]) -> None:
+        self.known, self.looks, self.bounds = known, looks, bounds
+        self.new: set[int] = set()
+        self.bounded: set[int] = set()
+
+    def pattern(self, refs: Any) -> tuple[Any, ...] | None:
+        """None where native code does not compare such arguments."""
+        pattern: list[Any] = []
+        for ref in refs:
+            if is_constant(ref):
+                pattern += (None, constant_of(ref), None)
+            elif ref.__class__ is list or ref.__class__ is tuple:
+                within = None if any(one.__class__ in (list, tuple) and numbers_in(one) for one in ref) else self.pattern(ref)
+                if within is None:
+                    return None
+                pattern += (ref.__class__, within, None)
+            elif ref.__class__ is not int:
+                return None                           # what may be changed
+            elif ref >= 0:
+                pattern += (True, ref, None)
+            else:
+                number, within = -1 - ref, self._within(ref)
+                if number < self.known or number in self.new:
+                    pattern += (False, number, within)
+                elif ref not in self.looks:
+                    return None
+                else:
+                    self.new.add(number)
+                    pattern += (looks_of(self.looks[ref]), number, within)
+        return tuple(pattern) if len(self.new) <= follow.MOST_NEW else None
+
+    def _within(self, ref: int) -> Any:
+        if ref not in self.bounds:
+            return None
+        self.bounded.add(ref)
+        low, high = self.bounds[ref]
+        dtype = np.dtype(self.looks[ref].dtype.numpy)
+        return np.array([low, high - low, dtype.itemsize], np.int64).tobytes(), dtype
+
+
+class _Thing:
+    """What may be referred to."""
+
+
+_NOTHING = weakref.ref(_Thing())                      # to which nothing is referred any more
+
+
+def numbers_in(refs: Any) -> list[int]:
+    """Numbers of tensors among arguments, also in lists, one after the other."""
+    return [n for ref in refs for n in ([ref] if ref.__class__ is int else numbers_in(ref) if ref.__class__ in (list, tuple) else ())]
+
+
+def tensors_in(looks: Any) -> list[Tensor]:
+    """Tensors among arguments, also in lists, one after the other."""
+    return [x for a in looks for x in ([a] if isinstance(a, Tensor) else tensors_in(a) if a.__class__ in (list, tuple) else ())]
 
 
 def is_constant(ref: Any) -> bool:

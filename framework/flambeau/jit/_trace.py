@@ -15,8 +15,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .. import _aten
 from .._ops import OpOverload, ops
 from .._symbolic import SymInt
+from ..fx import Node
+from ..fx.immutable_collections import immutable_list
 from ..nn.modules.module import Module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
@@ -224,9 +227,11 @@ class _Program:
                     self.constants[name] = value
                 node.target = name
         self.code: str = self.module.graph.python_code("self").src
-        scope: dict[str, Any] = dict(self.module.graph.python_code("self").globals)
-        exec(compile(self.code, "<flambeau trace>", "exec"), scope)  # our own text, of recorded operations
-        self.forward = scope["forward"]
+        self.read, self.forward = _written(self.module.graph)
+        # What calls of tensors alone need not ask: how many there are, and whether the result is one.
+        (positional, named), one = _parts_of(self.given), self.made.is_leaf()
+        plain = not _parts_of(named) and all(part.is_leaf() for part in _parts_of(positional))
+        self.plain, self.makes_one = len(leaves) if plain else -1, one
 
     def operations(self) -> list[str]:
         """The recorded operations, a line each, without the values of constants."""
@@ -234,11 +239,14 @@ class _Program:
         return [re.sub(r"\[num_users=\d+\] = ", "= ", str(node.format_node())) for node in nodes]
 
     def run(self, owner: Any, args: Any, kwargs: Any) -> Any:
-        leaves, given = pytree.tree_flatten((args, kwargs))
-        if given != self.given:
-            raise RuntimeError(
-                f"jit.trace: the trace takes arguments of the structure of the example: expected {self.given}, got {given}"
-            )
+        if kwargs or len(args) != self.plain or not all(isinstance(x, Tensor) for x in args):
+            leaves, given = pytree.tree_flatten((args, kwargs))
+            if given != self.given:
+                raise RuntimeError(
+                    f"jit.trace: the trace takes arguments of the structure of the example: expected {self.given}, got {given}"
+                )
+        else:
+            leaves = args
         for at, (x, shape) in enumerate(zip(leaves, self.shapes, strict=True)):
             if not isinstance(x, Tensor):
                 raise RuntimeError(f"jit.trace: the trace takes Tensors, got {type(x).__name__} for input {at}")
@@ -246,7 +254,80 @@ class _Program:
                 raise RuntimeError(
                     f"jit.trace: the trace takes {len(shape)}-dimensional tensors like {shape} for input {at}, got {tuple(x.shape)}"
                 )
-        return self.made.unflatten(self.forward(owner, *leaves))
+        results = self.forward(*[_read(owner, path, name) for path, name in self.read], *leaves)
+        return results[0] if self.makes_one else self.made.unflatten(results)
+
+
+def _parts_of(spec: Any) -> list[Any]:
+    """The structures of the items of what has the structure `spec`."""
+    return list(spec.children_specs if hasattr(spec, "children_specs") else spec.children())
+
+
+def _read(owner: Any, path: tuple[str, ...], name: str) -> Any:
+    """The attribute `name` of the part of a module that is at `path`; of parameters without asking all of the part's attributes."""
+    try:
+        for part in path:
+            owner = owner._modules[part]
+        return owner._parameters[name]
+    except (AttributeError, KeyError):                # a buffer, a constant, or what has taken the place of a parameter
+        return getattr(owner, name)
+
+
+def _written(graph: Any) -> tuple[list[tuple[tuple[str, ...], str]], Callable[..., Any]]:
+    """The graph as a function of what it reads of a module and of its arguments, and the paths and names of what it reads.
+
+    Which functions the operators are is found here, not in every call.
+    """
+    nodes = list(graph.nodes)
+    read = list(dict.fromkeys(node.target for node in nodes if node.op == "get_attr"))
+    scope: dict[str, Any] = {}
+    names: dict[Any, str] = {}
+    given = [f"read{k}" for k in range(len(read))]
+    ends: dict[Any, list[Any]] = {}                   # values by the node that is the last to take them
+    for node in reversed(nodes):
+        for value in node.all_input_nodes:
+            if not any(value in found for found in ends.values()):
+                ends.setdefault(node, []).append(value)
+
+    def text(x: Any) -> str:
+        if isinstance(x, Node):
+            return names[x]
+        if isinstance(x, (list, tuple)) and type(x) in (list, tuple, immutable_list):
+            inner = ", ".join(map(text, x))
+            return f"({inner},)" if isinstance(x, tuple) and x else f"[{inner}]" if isinstance(x, list) else "()"
+        if x is None or x.__class__ in (bool, int, str):
+            return repr(x)
+        scope[f"c{len(scope)}"] = x
+        return f"c{len(scope) - 1}"
+
+    lines: list[str] = []
+    for node in nodes:
+        if node.op == "get_attr":
+            names[node] = given[read.index(node.target)]
+        elif node.op == "placeholder":
+            names[node] = f"x{len(names)}"
+            given.append(names[node])
+        elif node.op == "output":
+            lines.append(f"    return {text(node.args[0])}")
+        else:
+            function, args, kwargs = _function_of(node)
+            names[node], called = f"v{len(names)}", text(function)
+            arguments = [*map(text, args), *[f"{key}={text(value)}" for key, value in kwargs.items()]]
+            ending = [names[value] for value in ends.get(node, ()) if value.op != "get_attr"] + [names[node]] * (not node.users)
+            lines.append(f"    {names[node]} = {called}({', '.join(arguments)})" + (f"; {' = '.join(ending)} = None" if ending else ""))
+    source = "\n".join([f"def forward({', '.join(given)}):", *lines])
+    exec(compile(source, "<flambeau trace>", "exec"), scope)  # our own text, of recorded operations
+    return [(tuple(target.split(".")[:-1]), target.split(".")[-1]) for target in read], scope["forward"]
+
+
+def _function_of(node: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What a node calls, and with what: the public function that an operator is, where there is one."""
+    target, args, kwargs = node.target, node.args, node.kwargs
+    if isinstance(target, OpOverload) and target.namespace == "aten" and target._operator is None:
+        function, first, names = _aten.direct(target._opname, target._overloadname)
+        if function is not None and not any(a.is_out for a in target._schema.arguments):
+            return function, args[:first], {**dict(zip(names, args[first:], strict=False)), **kwargs}
+    return target, args, kwargs
 
 
 def _recorded(flat: Any, leaves: list[Tensor]) -> Any:
@@ -256,17 +337,17 @@ def _recorded(flat: Any, leaves: list[Tensor]) -> Any:
 
     plain = [x.detach().requires_grad_(x.requires_grad) if x.requires_grad else x.detach() for x in leaves]
     try:
-        made = proxy_tensor.record_symbolically(flat, tuple(plain), None, None, True, _sizes_of_example())
+        made = proxy_tensor.record_symbolically(flat, tuple(plain), None, None, True, _sizes_of_example(), True)
     except (DataDependentOutputException, DynamicOutputShapeException, symbolic_shapes.GuardOnDataDependentSymNode) as error:
         if _local.in_script:                          # whose branches the trace keeps
             _local.in_script = False
-            return proxy_tensor.record_with_values(flat, tuple(plain))
+            return proxy_tensor.record_with_values(flat, tuple(plain), True)
         warnings.warn(
             f"jit.trace: the program reads values of what it computes ({error}); they are constants of the trace, and so are sizes, "
             "which therefore might not generalize to other inputs",
             TracerWarning, stacklevel=6,
         )  # fmt: skip
-        return proxy_tensor.record_with_values(flat, tuple(plain))
+        return proxy_tensor.record_with_values(flat, tuple(plain), True)
     _warn_of_sizes(made.shape_env)
     return made
 

@@ -176,6 +176,7 @@ class _Recorder(TorchDispatchMode):
         self.quiet = False                            # whether an op, or a method that is recorded, runs
         self.shown: Any = None                        # the first call of an operator that a function has shown, see `_showing`
         self.keeps_values = False                     # whether values that the program asks for are constants of the graph
+        self.keeps_layers = False                     # whether recurrent networks are operators, as in exported programs
         # What there was before: captured tensors are constants, all others have been made by the program.
         self.before = {id(x): x for x in _all_tensors()}
 
@@ -553,7 +554,8 @@ class _Recorder(TorchDispatchMode):
         return NotImplemented if self.quiet or operator.is_composition else self.whole(operator.overload, args, kwargs)
 
     def run_whole(self, operator: Any, args: tuple[Any, ...]) -> Any:
-        return self.whole(operator, args, {}) if _state.local.exporting and not self.quiet else NotImplemented
+        keeps = (self.keeps_layers or _state.local.exporting) and not self.quiet
+        return self.whole(operator, args, {}) if keeps else NotImplemented
 
     def whole(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `operator` gives, recorded as one node, even if it is a composition."""
@@ -777,24 +779,25 @@ def _symbolic_mode(allow_non_fake_inputs: bool, env: Any = None) -> FakeTensorMo
 
 
 def record_symbolically(
-    f: Any, args: Any, table: Any, contexts: Any, allow_non_fake_inputs: bool, env: Any = None
+    f: Any, args: Any, table: Any, contexts: Any, allow_non_fake_inputs: bool, env: Any = None, keeps_layers: bool = False
 ) -> GraphModule:  # fmt: skip
     """A graph of `f` with symbols for sizes.
 
     Args:
         contexts: the symbolic context of each leaf of `args`, which says of which sizes; None of all.
         env: the ShapeEnv of the symbols, where no argument is a fake tensor that has one; None for a new one.
+        keeps_layers: record recurrent networks as one operator each, whose steps then are as many as a sequence has.
     """
     given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
     mode = given[0].fake_mode if given else _symbolic_mode(allow_non_fake_inputs, env)
-    gm = _record(f, _symbolic_arguments(mode, args, contexts), mode, True, None, table)
+    gm = _record(f, _symbolic_arguments(mode, args, contexts), mode, True, None, table, keeps_layers=keeps_layers)
     gm.shape_env = mode.shape_env
     return gm
 
 
-def record_with_values(f: Any, args: tuple[Any, ...]) -> GraphModule:
-    """A graph of `f` on real `args`, in which the values that the program asks for are constants."""
-    return _record(f, args, contextlib.nullcontext(), False, keeps_values=True)
+def record_with_values(f: Any, args: tuple[Any, ...], keeps_layers: bool = False) -> GraphModule:
+    """A graph of `f` on real `args`, in which the values that the program asks for are constants; see `record_symbolically`."""
+    return _record(f, args, contextlib.nullcontext(), False, keeps_values=True, keeps_layers=keeps_layers)
 
 
 def _symbolic_arguments(mode: FakeTensorMode, args: Any, contexts: Any = None) -> Any:
@@ -817,7 +820,7 @@ def _symbolic_arguments(mode: FakeTensorMode, args: Any, contexts: Any = None) -
 
 def _record(
     f: Callable[..., Any], args: tuple[Any, ...], mode: Any, fake: bool, outer: Any = None, table: Any = None, kept: Any = None,
-    keeps_values: bool = False,
+    keeps_values: bool = False, keeps_layers: bool = False,
 ) -> GraphModule:  # fmt: skip
     """A GraphModule of what `f` runs on `args`, `fake` tensors or real ones, in the context `mode`; a branch of what `outer` records.
 
@@ -831,7 +834,7 @@ def _record(
 
     def run(*proxies: Any) -> Any:
         recorder = _Recorder(tracer, fake, outer, table, kept)
-        recorder.keeps_values = keeps_values
+        recorder.keeps_values, recorder.keeps_layers = keeps_values, keeps_layers
         recorder.mode = mode if isinstance(mode, FakeTensorMode) else None
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
             if isinstance(leaf, (Tensor, *_SYMBOLIC)):

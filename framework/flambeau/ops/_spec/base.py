@@ -274,8 +274,8 @@ class Op:
         self.forwards_to: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op neither fails by values nor has side effects.
         self.in_rows: Any = None
-        # See `put_off_if`: the rule, and the places of the parameters whose elements it reads.
-        self.may_be_put_off: Any = None
+        # See `put_off_within`: the rule, and the places of the parameters whose elements decide.
+        self.bounds_of_elements: Any = None
         self.read_before: tuple[int, ...] = ()
         self.launches_rule: Any = None  # see `launches`
         self.vjp_launches_rule: Any = None  # see `vjp_launches`
@@ -487,16 +487,17 @@ class Op:
         self.in_rows = fn
         return fn
 
-    def put_off_if(self, *names: str) -> Any:
-        """Say when compiled functions may compute the op later than it is called: ``fn(*args)`` whether it does not fail by elements.
+    def put_off_within(self, *names: str) -> Any:
+        """Say when compiled functions may compute the op later than it is called, which fails by elements of integers alone.
 
-        Those of the parameters `names` are there, in host memory, and are all it reads. Such an op has no side effects, and its results are
-        in memory of their own.
+        ``fn(*args)`` gives for each tensor among the parameters `names`, in order, also of lists, the least element and that behind the
+        greatest with which the op does not fail; or None where it may fail anyway. It reads looks and plain arguments. Such an op has no
+        side effects, and its results are in memory of their own.
         """
         self.read_before = tuple([self.params.index(name) for name in names])
 
         def declare(fn: Any) -> Any:
-            self.may_be_put_off = fn
+            self.bounds_of_elements = fn
             return fn
 
         return declare

@@ -12,7 +12,7 @@ from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu.indexing import scatter
 from flambeau_kernels.cpu.reductions.softmax import widen
 
-from ... import _arrays, _state
+from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ...tensor import Tensor, bump
 from .._batching import numbers, run
@@ -42,13 +42,13 @@ def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 
 
-@index.put_off_if("indices")
+@index.put_off_within("indices")
 def _are_places(input, indices):
     shape = input.shape
-    if len(indices) > len(shape):
-        return False
-    arrays = [(k if k is None else k._array, n) for k, n in zip(indices, shape, strict=False)]
-    return all(k is None or k.dtype.char in "il" and k.size > 0 and scatter.in_range(k, -n, n) for k, n in arrays)
+    given = [(k, n) for k, n in zip(indices, shape, strict=False) if k is not None]
+    if len(indices) > len(shape) or not all(k.dtype in (dtypes.int32, dtypes.int64) and k.numel() > 0 for k, _ in given):
+        return None
+    return [(-n, n) for _, n in given]
 
 
 @index.in_pieces

@@ -89,10 +89,10 @@ def index_select(input, dim, index):
     """
 
 
-@index_select.put_off_if("index")
+@index_select.put_off_within("index")
 def _are_slices(input, dim, index):
-    at, ndim = index._array, input.ndim
-    return dim.__class__ is int and -ndim <= dim < ndim and at.size > 0 and kernel.in_range(at, 0, input.shape[dim])
+    ndim = input.ndim
+    return [(0, input.shape[dim])] if dim.__class__ is int and -ndim <= dim < ndim and index.numel() > 0 else None
 
 
 @index_select.in_pieces

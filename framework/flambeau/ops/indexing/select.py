@@ -205,10 +205,11 @@ gather.shown_as(hides="input_shape", self=Operand("input"))
 gather.in_pieces(along="dim")
 
 
-@gather.put_off_if("index")
+@gather.put_off_within("index")
 def _are_in_line(input, dim, index, sparse_grad):
-    at, ndim = index._array, input.ndim
-    return not sparse_grad and dim.__class__ is int and -ndim <= dim < ndim and at.size > 0 and kernel.in_range(at, 0, input.shape[dim])
+    ndim = input.ndim
+    may_fail = sparse_grad or dim.__class__ is not int or not -ndim <= dim < ndim or not index.numel()
+    return None if may_fail else [(0, input.shape[dim])]
 
 
 refuse_other_dtype_out(gather)

@@ -2,8 +2,9 @@
 
 A recorder of the framework keeps a `path`, a list of what `PATH` names. Its first item is a node, a list whose first item says what came
 next the last time, a tuple of what `LIKELY` names, or None. ``follow(path, op, args)`` compares operation and arguments with that by
-identity, and numbers, sequences and slices by value. If they are the same it makes the pending result, a weak reference to which goes to
-the list `made`, moves the path on, and returns the result. Else it returns None, having done nothing.
+identity, and numbers, sequences and slices by value. If they are the same, and elements lie where they have to, it makes the pending
+result, a weak reference to which goes to the list `made`, moves the path on, and returns the result. Else it returns None, having done
+nothing.
 
 ``alike(pattern, args)`` compares arguments alone, constants and inputs that look as `NEW` says, and returns True or None.
 """
@@ -20,12 +21,17 @@ from flambeau_kernels.engine.machine_code import llvm
 
 # `token` is the item of the list `cell` while what decides over all results is as it was. Paths begin at the node `root`.
 PATH = ("node", "recorder", "made", "inputs", "counts", "class", "subclass", "token", "cell", "root")
-# The pattern has two items for each argument: None and a constant, True and the number of a pending result, False and that of an input.
-# Of an input that is new there: its number, and a tuple of what `NEW` names; whether `counts` gets how often it was written.
+# The pattern has `PER_ARGUMENT` items for each argument. The first two are None and a constant, True and the number of a pending result,
+# False and that of an input, or a class, list or tuple, and the pattern of what such a sequence holds. Of an input that is new there they
+# are a tuple of what `NEW` names, and its number, which says in which order new inputs are listed; `counts` gets how often it was written.
+# The third is None, or for an input whose elements decide whether the operation fails, what `WITHIN` names.
+PER_ARGUMENT = 3
 NEW = ("lengths", "dtype", "recorded")               # shape and strides as bytes; whether the slot `node` is filled
+WITHIN = ("bounds", "dtype")                         # the least element that may be there, how many from it on, and bytes of one, as bytes
+MOST_NEW = 32                                         # inputs of one call
 # `number` and `look` go with the recorder into the slot `grad` of a pending result. For several results both are tuples, and
-# `several` is called with the tuple of them.
-LIKELY = ("op", "pattern", "number", "look", "node", "several")
+# `several` is called with the tuple of them. `before` is None or a list of references to nothing, for values on the way to the result.
+LIKELY = ("op", "pattern", "number", "look", "node", "several", "before")
 
 
 @functools.cache
@@ -49,7 +55,7 @@ def _builtins() -> dict[str, Callable[..., Any]]:
 
 def _text() -> str:
     code = ObjectCode("ptr @fb_follow(ptr %self, ptr %args, i64 %nargs)")
-    overflow, fresh = code.let("alloca i32"), code.let("alloca i64")
+    news, fresh = code.let(f"alloca [{MOST_NEW} x ptr]"), code.let("alloca i64")
     path, op, given = code.start(3)
     require_type(code, path, "list")
     require_type(code, given, "tuple")
@@ -61,24 +67,27 @@ def _text() -> str:
     code.require(code.let(f"icmp eq ptr {first_of_list(code, cell)}, {token}"))
     likely = first_of_list(code, node)
     require_type(code, likely, "tuple")
-    expected, pattern, number, look, onward, kind = (tuple_item(code, likely, k) for k in range(len(LIKELY)))
+    expected, pattern, number, look, onward, kind, before = (tuple_item(code, likely, k) for k in range(len(LIKELY)))
     code.require(code.let(f"icmp eq ptr {expected}, {op}"))
-    count = code.field(given, pyabi.LENGTH, "i64")
-    code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
-    _compare(code, given, pattern, count, recorder, inputs, cls, subclass, overflow, fresh)
+    code.do(f"store [{MOST_NEW} x ptr] zeroinitializer, ptr {news}")
+    compared = (given, pattern, recorder, inputs, cls, subclass, news, fresh)
+    code.require(_is_as_expected(code, *compared, reads=True))
+    missing = code.let(f"call i1 @is_in(ptr %table, ptr {news}, i64 {code.let(f'load i64, ptr {fresh}')}, ptr null)")
+    code.require(code.let(f"xor i1 {missing}, true"))
 
-    # Making objects may run the garbage collector, and that anything: the tuple is held, and the path is looked at again.
+    # Making objects may run the garbage collector, and that anything: the tuple is held, and path and arguments are looked at again.
     code.do(f"call void {code.slot('incref')}(ptr {likely})")
     code.branch(code.let(f"icmp eq ptr {code.field(look, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "several", "single")
     code.label("single")
     made = _new_pending(code, recorder, number, look, cls, likely)
     reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
     code.return_null_if_null(reference, made)
-    items = _path_if_still_at(code, path, node, "", reference, made, likely)
+    items = _path_if_still_at(code, path, node, compared, "", reference, made, likely)
     listed = code.element(items, PATH.index("made"), "ptr")
+    _list_before(code, listed, before, "", reference, made, likely)
     status = code.let(f"call i32 {code.slot('append')}(ptr {listed}, ptr {reference})")
     _require_listed(code, status, "", reference, made, likely)
-    _move_on(code, items, given, pattern, count, inputs, counts, onward)
+    _move_on(code, items, news, fresh, inputs, counts, onward)
     _let_go(code, node, likely)
     code.do(f"ret ptr {made}")
 
@@ -87,17 +96,46 @@ def _text() -> str:
     code.return_null_if_null(references, likely)
     together = code.let(f"call ptr @pend(ptr %table, ptr {recorder}, ptr {number}, ptr {look}, ptr {cls}, ptr {references})")
     code.return_null_if_null(together, references, likely)
-    items = _path_if_still_at(code, path, node, "all.", together, references, likely)
+    items = _path_if_still_at(code, path, node, compared, "all.", together, references, likely)
     listed = code.element(items, PATH.index("made"), "ptr")
-    length = code.field(listed, pyabi.LENGTH, "i64")
-    status = code.let(f"call i32 {code.slot('set_items')}(ptr {listed}, i64 {length}, i64 {length}, ptr {references})")
+    _list_before(code, listed, before, "all.", together, references, likely)
+    status = _extend(code, listed, references)
     _require_listed(code, status, "all.", references, together, likely)
-    _move_on(code, items, given, pattern, count, inputs, counts, onward)
+    _move_on(code, items, news, fresh, inputs, counts, onward)
     _let_go(code, node)
     answer = code.let(f"call ptr {code.slot('call')}(ptr {kind}, ptr {together})")
     _let_go(code, together, likely)
     code.do(f"ret ptr {answer}")
-    return "".join([fastcall._none(), _same(), _looks(), _is_in(), _take(), _pend(), code.text()])
+    return "".join([fastcall._none(), _same(), _looks(), _elements(), _within(), _is_in(), _compare(), _take(), _pend(), code.text()])
+
+
+def _is_as_expected(
+    code: ObjectCode, given: str, pattern: str, recorder: str, inputs: str, cls: str, subclass: str, news: str, fresh: str, reads: bool
+) -> str:
+    """Whether the tuple `given` is what `pattern` says; new inputs go to `news`, `fresh` counts them. It `reads` elements, or does not."""
+    code.do(f"store i64 0, ptr {fresh}")
+    items, count = place_in(code, given, pyabi.TUPLE_ITEMS), code.field(given, pyabi.LENGTH, "i64")
+    return code.let(
+        f"call i1 @compare(ptr %table, ptr {items}, i64 {count}, ptr {pattern}, ptr {recorder}, ptr {inputs}, ptr {cls}, ptr {subclass}, "
+        f"ptr {news}, ptr {fresh}, i1 {str(reads).lower()}, ptr {items}, i64 0)")
+
+
+def _extend(code: ObjectCode, listed: str, more: str) -> str:
+    """Put what the list `more` has behind the items of `listed`. What says of an error."""
+    length = code.field(listed, pyabi.LENGTH, "i64")
+    return code.let(f"call i32 {code.slot('set_items')}(ptr {listed}, i64 {length}, i64 {length}, ptr {more})")
+
+
+def _list_before(code: ObjectCode, listed: str, before: str, prefix: str, *undo: str) -> None:
+    """List what stands for the values on the way to a result. After an error the references `undo` are given back."""
+    code.branch(code.is_slot(before, "None"), f"{prefix}direct", f"{prefix}by.others")
+    code.label(f"{prefix}by.others")
+    status = _extend(code, listed, before)
+    code.branch(code.let(f"icmp eq i32 {status}, 0"), f"{prefix}direct", f"{prefix}undone")
+    code.label(f"{prefix}undone")
+    _let_go(code, *undo)
+    code.do("ret ptr null")
+    code.label(f"{prefix}direct")
 
 
 def _new_pending(code: ObjectCode, recorder: str, number: str, look: str, cls: str, *undo: str) -> str:
@@ -117,14 +155,19 @@ def _let_go(code: ObjectCode, *references: str) -> None:
         code.do(f"call void {code.slot('decref')}(ptr {item})")
 
 
-def _path_if_still_at(code: ObjectCode, path: str, node: str, prefix: str, *undo: str) -> str:
-    """The items of `path` if it is at `node`; else the references `undo` are given back and the call is refused."""
+def _path_if_still_at(code: ObjectCode, path: str, node: str, compared: tuple[str, ...], prefix: str, *undo: str) -> str:
+    """The items of `path` if it is at `node`, and what was `compared` is as it was.
+
+    Else the references `undo` are given back and the call is refused.
+    """
     items = code.field(path, pyabi.LIST_ITEMS, "ptr")
     code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), f"{prefix}still", f"{prefix}moved")
     code.label(f"{prefix}moved")
     _let_go(code, *undo)
     code.do("br label %refuse")
     code.label(f"{prefix}still")
+    code.branch(_is_as_expected(code, *compared, reads=False), f"{prefix}alike", f"{prefix}moved")
+    code.label(f"{prefix}alike")
     return items
 
 
@@ -138,83 +181,170 @@ def _require_listed(code: ObjectCode, status: str, prefix: str, listed: str, *un
     code.label(f"{prefix}listed")
 
 
-def _move_on(code: ObjectCode, items: str, given: str, pattern: str, count: str, inputs: str, counts: str, onward: str) -> None:
-    """List the arguments that are new inputs, and let the path's node be `onward`."""
+def _move_on(code: ObjectCode, items: str, news: str, fresh: str, inputs: str, counts: str, onward: str) -> None:
+    """List the new inputs, and let the path's node be `onward`."""
     record = code.let(f"ptrtoint ptr {code.slot('record')} to i64")
-    code.do(f"call void @take(ptr %table, ptr {given}, ptr {pattern}, i64 {count}, ptr {inputs}, ptr {counts}, i64 {record})")
+    count = code.let(f"load i64, ptr {fresh}")
+    code.do(f"call void @take(ptr %table, ptr {news}, i64 {count}, ptr {inputs}, ptr {counts}, i64 {record})")
     code.hold(items, onward)
 
 
-def _compare(
-    code: ObjectCode, given: str, pattern: str, count: str, recorder: str, inputs: str, cls: str, subclass: str, overflow: str, fresh: str
-) -> None:
-    """Refuse unless each of the `count` items of `given` is what `pattern` says. `fresh` is room for the number of inputs with new ones."""
-    code.do(f"store i64 {code.field(inputs, pyabi.LENGTH, 'i64')}, ptr {fresh}")
-    items, argument, kind, reference = _begin_argument(code, given, pattern, count)
-    code.branch(code.is_slot(kind, "True"), "pending", "input")
-    code.label("pending")
-    code.require(code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {cls}"))
-    pending = code.let(f"load ptr, ptr {code.place(argument, 'grad')}")
-    code.require(code.let(f"icmp ne ptr {pending}, null"))
-    require_type(code, pending, "tuple")
-    code.require(code.let(f"icmp eq ptr {tuple_item(code, pending, 0)}, {recorder}"))
-    code.branch(code.let(f"icmp eq ptr {tuple_item(code, pending, 1)}, {reference}"), "same", "refuse")
-    code.label("input")
-    kind_type = code.field(kind, pyabi.TYPE, "ptr")
-    code.branch(code.let(f"icmp eq ptr {kind_type}, {code.slot('tuple')}"), "new", "known")
-    code.label("known")
-    at = code.let(f"call i64 {code.slot('int_value')}(ptr {reference}, ptr {overflow})")
-    code.require(code.let(f"icmp ult i64 {at}, {code.field(inputs, pyabi.LENGTH, 'i64')}"))
-    known = code.element(code.field(inputs, pyabi.LIST_ITEMS, "ptr"), at, "ptr")
-    code.branch(code.let(f"icmp eq ptr {known}, {argument}"), "same", "refuse")
-    code.label("new")
-    number = code.let(f"call i64 {code.slot('int_value')}(ptr {reference}, ptr {overflow})")
-    expected = code.let(f"load i64, ptr {fresh}")
-    code.require(code.let(f"icmp eq i64 {number}, {expected}"))
-    code.do(f"store i64 {code.let(f'add i64 {expected}, 1')}, ptr {fresh}")
-    own = code.field(argument, pyabi.TYPE, "ptr")
-    is_class, is_subclass = (code.let(f"icmp eq ptr {own}, {one}") for one in (code.slot("class"), subclass))
-    code.require(code.let(f"or i1 {is_class}, {is_subclass}"))
-    array = code.let(f"load ptr, ptr {code.place(argument, 'array')}")
-    node = code.let(f"load ptr, ptr {code.place(argument, 'node')}")
-    record = code.let(f"load ptr, ptr {code.place(argument, 'record')}")
-    for item in (array, node, record):                # slots that were never filled are read elsewhere
-        code.require(code.let(f"icmp ne ptr {item}, null"))
-    require_type(code, record, "list")
-    code.require(code.let(f"call i1 @looks(ptr %table, ptr {array}, ptr {node}, ptr {kind})"))
-    listed = code.field(inputs, pyabi.LIST_ITEMS, "ptr")
-    before = code.let(f"call i1 @is_in(ptr {listed}, i64 {code.field(inputs, pyabi.LENGTH, 'i64')}, ptr {argument})")
-    also = code.let(f"call i1 @is_in(ptr {items}, i64 %k, ptr {argument})")
-    code.branch(code.let(f"or i1 {before}, {also}"), "refuse", "same")
-    code.label("same")
-    code.do("br label %argument")
-    code.label("compared")
+def _compare() -> str:
+    """Whether `n` items are what `pattern` says.
 
-
-def _begin_argument(code: ObjectCode, given: str, pattern: str, count: str) -> tuple[str, str, str, str]:
-    """Begin a loop that compares each of the `count` items of `given` with `pattern`: constants here, tensors by what follows.
-
-    What is right goes to the label ``same``. Returns: where the items are, and of one: itself, its kind and what the pattern says of it.
+    `news` gets what is a new input, at the number of it, and `fresh` counts these; elements are looked at if it `reads`. Before these items
+    came the first `n.outer` at `outer`.
     """
-    start = code.fresh("start")
-    code.do(f"br label %{start}")
-    code.label(start)
-    code.do("br label %argument")
-    code.label("argument")
-    code.do(f"%k = phi i64 [0, %{start}], [%k.next, %same]", f"%k.more = icmp slt i64 %k, {count}")
-    code.branch("%k.more", "look", "compared")
-    code.label("look")
-    items = place_in(code, given, pyabi.TUPLE_ITEMS)
-    argument = code.element(items, "%k", "ptr")
-    pair = code.let("mul i64 %k, 2")
-    kind = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), pair, "ptr")
-    reference = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), code.let(f"add i64 {pair}, 1"), "ptr")
-    code.do("%k.next = add i64 %k, 1")
+    given = ("ptr %table, ptr %items, i64 %n, ptr %pattern, ptr %recorder, ptr %inputs, ptr %cls, ptr %subclass, ptr %news, ptr %fresh, "
+             "i1 %reads, ptr %outer, i64 %n.outer")
+    code = ObjectCode(f"internal i1 @compare({given})")
+    overflow = code.let("alloca i32")
+    expected = code.let(f"mul i64 %n, {PER_ARGUMENT}")
+    code.branch(code.let(f"icmp eq i64 {code.field('%pattern', pyabi.LENGTH, 'i64')}, {expected}"), "start", "no")
+    code.label("start")
+    code.do("br label %head")
+    code.label("head")
+    code.do("%k = phi i64 [0, %start], [%k.next, %next]", "%k.more = icmp slt i64 %k, %n")
+    code.branch("%k.more", "each", "yes")
+    code.label("each")
+    argument = code.element("%items", "%k", "ptr")
+    kind, reference, within = _pattern_of(code, "%pattern", "%k")
     code.branch(code.is_slot(kind, "None"), "constant", "tensor")
     code.label("constant")
-    code.branch(code.let(f"call i1 @equal(ptr %table, ptr {argument}, ptr {reference})"), "same", "refuse")
+    code.branch(code.let(f"call i1 @equal(ptr %table, ptr {argument}, ptr {reference})"), "next", "no")
     code.label("tensor")
-    return items, argument, kind, reference
+    code.branch(code.is_slot(kind, "True"), "pending", "there")
+
+    code.label("pending")
+    _need(code, code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, %cls"))
+    pending = code.let(f"load ptr, ptr {code.place(argument, 'grad')}")
+    _need(code, code.let(f"icmp ne ptr {pending}, null"))
+    _need(code, code.let(f"icmp eq ptr {code.field(pending, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"))
+    _need(code, code.let(f"icmp eq ptr {tuple_item(code, pending, 0)}, %recorder"))
+    code.branch(code.let(f"icmp eq ptr {tuple_item(code, pending, 1)}, {reference}"), "next", "no")
+
+    code.label("there")
+    sequences = [code.is_slot(kind, name) for name in ("list", "tuple")]
+    code.branch(code.let(f"or i1 {sequences[0]}, {sequences[1]}"), "sequence", "input")
+    code.label("sequence")
+    _need(code, code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {kind}"))
+    own, listed = place_in(code, argument, pyabi.TUPLE_ITEMS), code.field(argument, pyabi.LIST_ITEMS, "ptr")
+    inner = code.let(f"select i1 {sequences[0]}, ptr {listed}, ptr {own}")
+    length = code.field(argument, pyabi.LENGTH, "i64")
+    code.branch(code.let(
+        f"call i1 @compare(ptr %table, ptr {inner}, i64 {length}, ptr {reference}, ptr %recorder, ptr %inputs, ptr %cls, ptr %subclass, "
+        f"ptr %news, ptr %fresh, i1 %reads, ptr %items, i64 %k)"), "next", "no")
+
+    code.label("input")
+    at = code.let(f"call i64 {code.slot('int_value')}(ptr {reference}, ptr {overflow})")
+    count = code.field("%inputs", pyabi.LENGTH, "i64")
+    code.branch(code.let(f"icmp eq ptr {code.field(kind, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "new", "known")
+    code.label("known")
+    code.branch(code.let(f"icmp ult i64 {at}, {count}"), "before", "again")
+    code.label("before")
+    known = code.element(code.field("%inputs", pyabi.LIST_ITEMS, "ptr"), at, "ptr")
+    code.branch(code.let(f"icmp eq ptr {known}, {argument}"), "bounded", "no")
+    code.label("again")                               # it was new in this call
+    place = _new_place(code, at, count)
+    code.branch(code.let(f"icmp eq ptr {code.let(f'load ptr, ptr {place}')}, {argument}"), "bounded", "no")
+    code.label("new")
+    place = _new_place(code, at, count)
+    cls = code.field(argument, pyabi.TYPE, "ptr")
+    is_class, is_subclass = (code.let(f"icmp eq ptr {cls}, {one}") for one in (code.slot("class"), "%subclass"))
+    _need(code, code.let(f"or i1 {is_class}, {is_subclass}"))
+    array, node, record = (code.let(f"load ptr, ptr {code.place(argument, name)}") for name in ("array", "node", "record"))
+    for item in (array, node, record):                # slots that were never filled are read elsewhere
+        _need(code, code.let(f"icmp ne ptr {item}, null"))
+    _need(code, code.let(f"icmp eq ptr {code.field(record, pyabi.TYPE, 'ptr')}, {code.slot('list')}"))
+    _need(code, code.let(f"call i1 @looks(ptr %table, ptr {array}, ptr {node}, ptr {kind})"))
+    for items, n in ((code.field("%inputs", pyabi.LIST_ITEMS, "ptr"), count), ("%items", "%k"), ("%outer", "%n.outer")):
+        _need(code, code.let(f"xor i1 {code.let(f'call i1 @is_in(ptr %table, ptr {items}, i64 {n}, ptr {argument})')}, true"))
+    code.do(f"store ptr {argument}, ptr {place}")
+    before = code.let("load i64, ptr %fresh")
+    code.do(f"store i64 {code.let(f'add i64 {before}, 1')}, ptr %fresh", "br label %bounded")
+
+    code.label("bounded")
+    has_bounds = code.let(f"xor i1 {code.is_slot(within, 'None')}, true")
+    code.branch(code.let(f"and i1 %reads, {has_bounds}"), "elements", "next")
+    code.label("elements")
+    bounded = code.let(f"load ptr, ptr {code.place(argument, 'array')}")
+    code.branch(code.let(f"call i1 @within(ptr %table, ptr {bounded}, ptr {within})"), "next", "no")
+    code.label("next")
+    code.do("%k.next = add i64 %k, 1", "br label %head")
+    code.label("yes")
+    code.do("ret i1 true")
+    code.label("no")
+    code.do("ret i1 false")
+    return code.text()
+
+
+def _new_place(code: ObjectCode, at: str, count: str) -> str:
+    """Where the new input of the number `at` is noted, before which there are `count`."""
+    place = code.let(f"sub i64 {at}, {count}")
+    _need(code, code.let(f"icmp ult i64 {place}, {MOST_NEW}"))
+    return code.let(f"getelementptr ptr, ptr %news, i64 {place}")
+
+
+def _need(code: ObjectCode, condition: str) -> None:
+    """Go on if the condition holds, else to the label ``no``."""
+    onward = code.fresh("ok")
+    code.branch(condition, onward, "no")
+    code.label(onward)
+
+
+def _pattern_of(code: ObjectCode, pattern: str, index: str) -> tuple[str, ...]:
+    """What a pattern says of the argument with that index."""
+    first, items = code.let(f"mul i64 {index}, {PER_ARGUMENT}"), place_in(code, pattern, pyabi.TUPLE_ITEMS)
+    return tuple(code.element(items, code.let(f"add i64 {first}, {k}"), "ptr") for k in range(PER_ARGUMENT))
+
+
+def _elements() -> str:
+    """The number of elements of an array."""
+    code = ObjectCode("internal i64 @elements(ptr %array)")
+    ndim = code.let(f"sext i32 {code.field('%array', pyabi.NDIM, 'i32')} to i64")
+    shape = code.field("%array", pyabi.SHAPE, "ptr")
+    code.do("br label %head")
+    code.label("head")
+    code.do("%d = phi i64 [0, %entry], [%d.next, %each]", "%n = phi i64 [1, %entry], [%product, %each]", f"%more = icmp slt i64 %d, {ndim}")
+    code.branch("%more", "each", "done")
+    code.label("each")
+    code.do(f"%product = mul i64 %n, {code.element(shape, '%d', 'i64')}", "%d.next = add i64 %d, 1", "br label %head")
+    code.label("done")
+    code.do("ret i64 %n")
+    return code.text()
+
+
+def _within() -> str:
+    """Whether all elements of an array of integers lie where `within`, a tuple of what `WITHIN` names, says."""
+    code = ObjectCode("internal i1 @within(ptr %table, ptr %array, ptr %within)")
+    bounds, dtype = (tuple_item(code, "%within", k) for k in range(len(WITHIN)))
+    low, span, size = (code.element(place_in(code, bounds, pyabi.BYTES_ITEMS), k, "i64") for k in range(3))
+    _need(code, code.let("icmp ne ptr %array, null"))
+    _need(code, code.let(f"icmp eq ptr {code.field('%array', pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"))
+    _need(code, code.let(f"icmp eq ptr {code.field('%array', pyabi.DTYPE, 'ptr')}, {dtype}"))
+    flags = code.let(f"and i32 {code.field('%array', pyabi.FLAGS, 'i32')}, {fastcall.C_ORDER}")
+    _need(code, code.let(f"icmp eq i32 {flags}, {fastcall.C_ORDER}"))
+    n, data = code.let("call i64 @elements(ptr %array)"), code.field("%array", pyabi.DATA, "ptr")
+    code.branch(code.let(f"icmp eq i64 {size}, 8"), "long", "int")
+    for name, kind in (("long", "i64"), ("int", "i32")):
+        code.label(name)
+        code.do(f"br label %{name}.head")
+        code.label(f"{name}.head")
+        code.do(f"%{name}.i = phi i64 [0, %{name}], [%{name}.next, %{name}.each]",
+                f"%{name}.outside = phi i1 [false, %{name}], [%{name}.or, %{name}.each]", f"%{name}.more = icmp slt i64 %{name}.i, {n}")
+        code.branch(f"%{name}.more", f"{name}.each", f"{name}.done")
+        code.label(f"{name}.each")
+        element = code.element(data, f"%{name}.i", kind)
+        element = element if kind == "i64" else code.let(f"sext i32 {element} to i64")
+        beyond = code.let(f"icmp uge i64 {code.let(f'sub i64 {element}, {low}')}, {span}")
+        code.do(f"%{name}.or = or i1 %{name}.outside, {beyond}", f"%{name}.next = add i64 %{name}.i, 1", f"br label %{name}.head")
+        code.label(f"{name}.done")
+        code.branch(f"%{name}.outside", "no", "yes")
+    code.label("yes")
+    code.do("ret i1 true")
+    code.label("no")
+    code.do("ret i1 false")
+    return code.text()
 
 
 def _alike() -> str:
@@ -223,8 +353,21 @@ def _alike() -> str:
     for item in (pattern, given):
         require_type(code, item, "tuple")
     count = code.field(given, pyabi.LENGTH, "i64")
-    code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
-    _, argument, kind, _ = _begin_argument(code, given, pattern, count)
+    code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, {PER_ARGUMENT}')}"))
+    code.do("br label %start")
+    code.label("start")
+    code.do("br label %argument")
+    code.label("argument")
+    code.do("%k = phi i64 [0, %start], [%k.next, %same]", f"%k.more = icmp slt i64 %k, {count}")
+    code.branch("%k.more", "look", "compared")
+    code.label("look")
+    argument = code.element(place_in(code, given, pyabi.TUPLE_ITEMS), "%k", "ptr")
+    kind, reference, _ = _pattern_of(code, pattern, "%k")
+    code.do("%k.next = add i64 %k, 1")
+    code.branch(code.is_slot(kind, "None"), "constant", "tensor")
+    code.label("constant")
+    code.branch(code.let(f"call i1 @equal(ptr %table, ptr {argument}, ptr {reference})"), "same", "refuse")
+    code.label("tensor")
     code.require(code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {code.slot('class')}"))
     array, node = (code.let(f"load ptr, ptr {code.place(argument, name)}") for name in ("array", "node"))
     for item in (array, node):
@@ -363,14 +506,23 @@ def _pend() -> str:
 
 
 def _is_in() -> str:
-    """Whether an object is among the first `n` at `items`."""
-    code = ObjectCode("internal i1 @is_in(ptr %items, i64 %n, ptr %item)")
+    """Whether an object is among the first `n` at `items`, or in a list or tuple there."""
+    code = ObjectCode("internal i1 @is_in(ptr %table, ptr %items, i64 %n, ptr %item)")
     code.do("br label %head")
     code.label("head")
     code.do("%i = phi i64 [0, %entry], [%i.next, %next]", "%i.more = icmp slt i64 %i, %n")
     code.branch("%i.more", "each", "no")
     code.label("each")
-    code.branch(code.let(f"icmp eq ptr {code.element('%items', '%i', 'ptr')}, %item"), "yes", "next")
+    one = code.element("%items", "%i", "ptr")
+    code.branch(code.let(f"icmp eq ptr {one}, %item"), "yes", "other")
+    code.label("other")
+    kind = code.field(one, pyabi.TYPE, "ptr")
+    is_list, is_tuple = (code.let(f"icmp eq ptr {kind}, {code.slot(name)}") for name in ("list", "tuple"))
+    code.branch(code.let(f"or i1 {is_list}, {is_tuple}"), "sequence", "next")
+    code.label("sequence")
+    own, listed = place_in(code, one, pyabi.TUPLE_ITEMS), code.field(one, pyabi.LIST_ITEMS, "ptr")
+    inner, length = code.let(f"select i1 {is_list}, ptr {listed}, ptr {own}"), code.field(one, pyabi.LENGTH, "i64")
+    code.branch(code.let(f"call i1 @is_in(ptr %table, ptr {inner}, i64 {length}, ptr %item)"), "yes", "next")
     code.label("next")
     code.do("%i.next = add i64 %i, 1", "br label %head")
     code.label("yes")
@@ -381,22 +533,18 @@ def _is_in() -> str:
 
 
 def _take() -> str:
-    """List the arguments that are new inputs, and how often each was written: the first item of its record."""
-    code = ObjectCode("internal void @take(ptr %table, ptr %given, ptr %pattern, i64 %n, ptr %inputs, ptr %counts, i64 %record.offset)")
+    """List the `n` new inputs, and how often each was written: the first item of its record."""
+    code = ObjectCode("internal void @take(ptr %table, ptr %news, i64 %n, ptr %inputs, ptr %counts, i64 %record.offset)")
     code.do("br label %head")
     code.label("head")
-    code.do("%i = phi i64 [0, %entry], [%i.next, %next]", "%i.more = icmp slt i64 %i, %n")
+    code.do("%i = phi i64 [0, %entry], [%i.next, %each]", "%i.more = icmp slt i64 %i, %n")
     code.branch("%i.more", "each", "done")
     code.label("each")
-    kind = code.element(place_in(code, "%pattern", pyabi.TUPLE_ITEMS), code.let("mul i64 %i, 2"), "ptr")
-    code.branch(code.let(f"icmp eq ptr {code.field(kind, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "new", "next")
-    code.label("new")
-    argument = code.element(place_in(code, "%given", pyabi.TUPLE_ITEMS), "%i", "ptr")
-    record = code.let(f"load ptr, ptr {code.let(f'getelementptr i8, ptr {argument}, i64 %record.offset')}")
-    code.do(f"%a = call i32 {code.slot('append')}(ptr %inputs, ptr {argument})",
-            f"%b = call i32 {code.slot('append')}(ptr %counts, ptr {first_of_list(code, record)})", "br label %next")
-    code.label("next")
-    code.do("%i.next = add i64 %i, 1", "br label %head")
+    one = code.element("%news", "%i", "ptr")
+    record = code.let(f"load ptr, ptr {code.let(f'getelementptr i8, ptr {one}, i64 %record.offset')}")
+    code.do(f"%a = call i32 {code.slot('append')}(ptr %inputs, ptr {one})",
+            f"%b = call i32 {code.slot('append')}(ptr %counts, ptr {first_of_list(code, record)})",
+            "%i.next = add i64 %i, 1", "br label %head")
     code.label("done")
     code.do("ret void")
     return code.text()
