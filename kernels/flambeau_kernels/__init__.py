@@ -164,19 +164,28 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 
 def is_left_to_numpy(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype) -> bool:
     """Whether the numpy tier computes this launch."""
-    return out.size < SEVERAL_COMPILED_FROM or _is_numpys(formula, inputs, (out,), compute)
+    return out.size < numpys_below(formula, (*inputs, out), compute)
+
+
+def numpys_below(formula: Formula, arrays: tuple[Any, ...], compute: np.dtype) -> int:
+    """Elements below which numpy computes `formula` of operands and results of the dtypes of `arrays`, numbers among them."""
+    return UFUNC_COMPILED_FROM if _is_numpys_ufunc(formula, arrays, compute) else SEVERAL_COMPILED_FROM
 
 
 def _is_numpys(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> bool:
     """Whether the engine would leave the launch to numpy, as far as can be said without loading it, which takes 40 ms."""
+    return outs[0].size < UFUNC_COMPILED_FROM and _is_numpys_ufunc(formula, (*inputs, *outs), compute)
+
+
+def _is_numpys_ufunc(formula: Formula, arrays: tuple[Any, ...], compute: np.dtype) -> bool:
+    """Whether `formula` is a ufunc as quick as a kernel, until threads share the work, and has nothing to convert."""
     return (
         engines.chosen().compiles
         and formula.ufunc in _CHEAP_UFUNCS
-        and outs[0].size < UFUNC_COMPILED_FROM
         and compute.isbuiltin == 1
         and compute.kind == "f"
         and compute.itemsize > 2
-        and all(a.dtype == compute for a in (*inputs, *outs) if getattr(a, "ndim", 0))
+        and all(a.dtype == compute for a in arrays if getattr(a, "ndim", 0))
     )
 
 

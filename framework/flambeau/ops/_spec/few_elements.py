@@ -1,4 +1,4 @@
-"""Few elements of operands that were met before: numpy computes them until the formula has a builtin."""
+"""Elements of operands that were met before, where the numpy tier has them: it computes them until the formula has a builtin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ MOST_BY_NUMPY = 2048  # elements that are stored in a tensor after they were com
 class _ByNumpy:
     """How numpy computes few elements of operands of some kinds."""
 
-    __slots__ = ("by_numpy", "compute", "is_ufunc", "result", "run", "sought")
+    __slots__ = ("below", "by_numpy", "compute", "is_ufunc", "result", "run", "sought")
 
-    def __init__(self, run: Callable[..., Any], compute: np.dtype, result: np.dtype, is_ufunc: bool) -> None:
+    def __init__(self, run: Callable[..., Any], compute: np.dtype, result: np.dtype, is_ufunc: bool, below: int) -> None:
         self.run = run                                # the numpy reading of the formula
         self.compute, self.result = compute, result
         self.is_ufunc = is_ufunc                      # its result has the shape that the operands broadcast to
+        self.below = below                            # of how many elements on others compute them
         self.sought = False                           # whether the cache has been asked for the loop of these kinds
         self.by_numpy = False                         # whether there will be no builtin for them
 
@@ -47,7 +48,8 @@ def remember_for_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], out
     kinds = kinds_of(formula, operands)
     if kinds not in met_before and "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
         run = formula.ufunc or formula.bind(kernels.WORDS_READ)
-        met_before[kinds] = _ByNumpy(run, compute, out.dtype, formula.ufunc is not None)
+        below = kernels.numpys_below(formula, (*operands, out), compute)
+        met_before[kinds] = _ByNumpy(run, compute, out.dtype, formula.ufunc is not None, below)
 
 
 def computed_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...] = ()) -> Any:
@@ -68,7 +70,7 @@ def computed_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args
             return None
     if args and op.check_looks_at == "range":
         op.check(op, *args)
-    run, compute, dtype, is_ufunc = plan.run, plan.compute, plan.result, plan.is_ufunc
+    run, compute, dtype, is_ufunc, below = plan.run, plan.compute, plan.result, plan.is_ufunc, plan.below
     given = []
     token = ignore_fp_flags()
     try:
@@ -77,17 +79,19 @@ def computed_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args
                 if a.__class__ is int and not -LARGEST <= a <= LARGEST:
                     return None
                 given.append(_number(a, compute))
-            elif not a.flags.c_contiguous or a.size >= kernels.SEVERAL_COMPILED_FROM:
+            elif not a.flags.c_contiguous or a.size >= below:
                 return None
             else:
                 given.append(a if a.dtype is compute else kernels.cast(a, compute))
+        if len(given) == 2 and () != given[0].shape != given[1].shape != () and np.broadcast(*given).size >= below:
+            return None                               # few rows and columns make many elements
         made: Any = run(*given)
         shape = made.shape if is_ufunc else given[0].shape if len(given) == 1 else np.broadcast(*given).shape
     except ValueError:                                # shapes that do not broadcast
         return None
     finally:
         restore_fp_flags(token)
-    if made.size >= kernels.SEVERAL_COMPILED_FROM or made.shape != shape:
+    if made.size >= below or made.shape != shape:
         return None
     if made.__class__ is not ndarray:
         made = np.asarray(made)
