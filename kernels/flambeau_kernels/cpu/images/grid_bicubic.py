@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from flambeau_kernels.engine.language import (
     brief,
     broadcast,
@@ -12,6 +16,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     rolled,
+    run,
     store,
     unroll,
     widened,
@@ -54,8 +59,13 @@ def cubic_slope(t, I, KIND):
     return made if I < 2 else -made
 
 
-def neighbours(grid, count, places, weights, slopes, shown, width, height, KIND, PADDING, ALIGN, SLOPES):
-    """The four columns and rows around each of `count` points: see `LISTS`. One copy of the code finds a neighbour, whichever it is."""
+@kernel(aliased=True)
+def find_neighbours(chunk, grid, places, weights, slopes, shown, count, height, width, *, PADDING, ALIGN, SLOPES):
+    """The four columns and rows around each of `count` points: see `LISTS`.
+
+    One copy of the code finds a neighbour, whichever it is, for all kernels that look up. Without SLOPES, `slopes` is left alone.
+    """
+    KIND = widened(grid)
     lows = local(KIND, 2 * BLOCK)
     for k in brief(range(count)):
         x, y = in_elements(grid[2 * k], width, KIND, ALIGN), in_elements(grid[2 * k + 1], height, KIND, ALIGN)
@@ -76,13 +86,30 @@ def neighbours(grid, count, places, weights, slopes, shown, width, height, KIND,
             row_shown[k] = where(present(row, height, KIND), int32(1), int32(0))
 
 
+def found(finding, grid, places, weights, slopes, shown, count, height, width):
+    """Run `find_neighbours`, whose address is `finding`."""
+    given = local(int64, 8)
+    given[0], given[1], given[2], given[3] = int64(grid), int64(places), int64(weights), int64(slopes)
+    given[4], given[5], given[6], given[7] = int64(shown), count, height, width
+    run(finding, 0, given)
+
+
+def finder(stored: np.dtype, kind: np.dtype, slopes: bool, constants: dict[str, Any]) -> int:
+    """Where the code is that finds the neighbours of points that lie in memory as `stored`, and computes as `kind`."""
+    types = (stored, _INT32, kind, kind, _INT32, int, int, int)
+    return find_neighbours.address(types, {**constants, "SLOPES": slopes})
+
+
+_INT32 = np.dtype(np.int32)
+
+
 def at_column(b, columns, there, row_at, row_there, k, J, KIND):
     """The element in column `J` of four, of the row at `row_at`: zero where there is none."""
     return where((there[J * BLOCK + k] & row_there) != int32(0), b[row_at + columns[J * BLOCK + k]], KIND(0))
 
 
 @kernel
-def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+def look_up(chunk, x, grid, out, finding, points, per, channels, height, width, in_image):
     """Blocks of points of an image at a time, these channel by channel, and four neighbours of a row after those of the row before."""
     KIND = widened(out)
     size = height * width
@@ -95,7 +122,7 @@ def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image,
         count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
         to = out + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
-        neighbours(grid + 2 * first, count, columns, across, across, column_shown, width, height, KIND, PADDING, ALIGN, False)
+        found(finding, grid + 2 * first, columns, across, across, column_shown, count, height, width)
         for c in rolled(range(channels)):
             b, made = a + c * size, to + c * in_image
             for i in rolled(range(4)):
@@ -112,7 +139,7 @@ def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image,
 
 
 @kernel
-def grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, *, PADDING, ALIGN, SIDE):
+def grad_image(chunk, grad, grid, out, work, finding, channels, height, width, in_image, *, SIDE):
     """A chunk is `SIDE` channels of an image, side by side in `work`: each point gives its gradient to what it saw, in their order."""
     KIND = widened(out)
     size = height * width
@@ -129,7 +156,7 @@ def grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, 
         many = min(BLOCK, in_image - first)
         side_by_side(given, g + first, in_image, many, count, SIDE)
         places_of = grid + 2 * (image * in_image + first)
-        neighbours(places_of, many, columns, across, across, column_shown, width, height, KIND, PADDING, ALIGN, False)
+        found(finding, places_of, columns, across, across, column_shown, many, height, width)
         for k in rolled(range(many)):
             here = load(given, k * SIDE, SIDE)
             for i in rolled(range(4)):
@@ -143,7 +170,7 @@ def grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, 
 
 
 @kernel
-def grad_points(chunk, grad, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+def grad_points(chunk, grad, x, grid, out, finding, points, per, channels, height, width, in_image, *, ALIGN):
     """A chunk is some points, of which each adds up what it loses of its channels by a step to the right and one down.
 
     Padding moves neighbours, not the point, whose derivative is never zero for it.
@@ -163,7 +190,7 @@ def grad_points(chunk, grad, x, grid, out, points, per, channels, height, width,
         count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
         g = grad + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
-        neighbours(grid + 2 * first, count, columns, across, across_slopes, column_shown, width, height, KIND, PADDING, ALIGN, True)
+        found(finding, grid + 2 * first, columns, across, across_slopes, column_shown, count, height, width)
         for k in brief(range(count)):
             to_right[k], to_down[k] = KIND(0), KIND(0)
         for c in rolled(range(channels)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engines import kept
 from ..shapes.move import contiguous
 from ..taking_over import late
 from ..tier import compiles
@@ -16,6 +17,7 @@ from .grid_points import BICUBIC, BILINEAR, NEAREST
 
 __all__ = ["gradients", "has_gradients", "looked_up", "planned"]
 
+_FLOAT32 = np.dtype(np.float32)
 CHUNK = 4096  # looked-up elements, at least
 CALLS_WITHOUT = {BILINEAR: 100, NEAREST: 50, BICUBIC: 400}  # what the fallback costs, in calls on few elements
 
@@ -27,10 +29,10 @@ def has_gradients(dtype: np.dtype) -> bool:
 
 def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool) -> np.ndarray:
     """Contiguous images ``(N, C, H, W)`` at contiguous points ``(N, H', W', 2)`` of their dtype; or volumes, with a depth before H."""
-    chosen, constants = _forward(x.ndim, mode, padding, align)
+    chosen, constants = _forward(x.ndim, mode)
     chunks, numbers = _cut(x.shape, grid.shape, mode)
     out = np.empty((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
-    chosen.run(chunks, x, grid, out, *numbers, release=True, **constants)
+    chosen.run(chunks, x, grid, out, _finder(x.ndim, x.dtype, mode, padding, align), *numbers, release=True, **constants)
     return out
 
 
@@ -41,11 +43,26 @@ def _cut(shape: tuple[int, ...], grid: tuple[int, ...], mode: int) -> tuple[int,
     return -(-points // per), (points, per, shape[1], *extents, each)
 
 
-def _forward(ndim: int, mode: int, padding: int, align: bool) -> tuple[Any, dict[str, Any]]:
-    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
+def _forward(ndim: int, mode: int) -> tuple[Any, dict[str, Any]]:
     if mode == BICUBIC:
-        return grid_bicubic.look_up, constants
-    return grid_linear.look_up, {"DIMS": ndim - 2, "MODE": mode, **constants}
+        return grid_bicubic.look_up, {}
+    return grid_linear.look_up, {"DIMS": ndim - 2, "MODE": mode}
+
+
+@kept()
+def _finder(ndim: int, stored: np.dtype, mode: int, padding: int, align: bool, slopes: bool = False) -> int:
+    """Where the code is that finds the neighbours of points."""
+    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
+    kind = stored if stored.char in "fd" else _FLOAT32
+    if mode == BICUBIC:
+        return grid_bicubic.finder(stored, kind, slopes, constants)
+    return grid_linear.finder(stored, kind, mode, {**constants, "DIMS": ndim - 2})
+
+
+@kept()
+def _slope_finder(ndim: int, kind: np.dtype, padding: int, align: bool) -> int:
+    """Where the code is that finds the derivatives of where points look."""
+    return grid_linear.slope_finder(kind, {"PADDING": padding, "ALIGN": align, "DIMS": ndim - 2})
 
 
 def gradients(
@@ -53,7 +70,6 @@ def gradients(
 ) -> tuple[Any, Any]:
     """What ``looked_up(x, grid, ...)`` hands back of `grad` to the images and to the points; None for what is not asked for."""
     grad = contiguous(grad)
-    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
     chunks, numbers = _cut(x.shape, grid.shape, mode)
     to_image = to_points = None
     if of_image:
@@ -62,19 +78,21 @@ def gradients(
         side = 64 // x.itemsize if channels > 4 else 4
         groups = x.shape[0] * -(-channels // side)
         work = np.empty(groups * prod(x.shape[2:]) * side, x.dtype)
-        given = (groups, grad, grid, to_image, work, *numbers[2:])
+        given = (groups, grad, grid, to_image, work, _finder(x.ndim, x.dtype, mode, padding, align), *numbers[2:])
         if mode == BICUBIC:
-            grid_bicubic.grad_image.run(*given, release=True, SIDE=side, **constants)
+            grid_bicubic.grad_image.run(*given, release=True, SIDE=side)
         else:
-            grid_linear.grad_image.run(*given, release=True, DIMS=x.ndim - 2, MODE=mode, SIDE=side, **constants)
+            grid_linear.grad_image.run(*given, release=True, DIMS=x.ndim - 2, MODE=mode, SIDE=side)
     if of_points:
         to_points = np.empty_like(grid)
         if mode == NEAREST:
             to_points[...] = 0
         elif mode == BICUBIC:
-            grid_bicubic.grad_points.run(chunks, grad, x, grid, to_points, *numbers, release=True, **constants)
+            finding = _finder(x.ndim, x.dtype, mode, padding, align, True)
+            grid_bicubic.grad_points.run(chunks, grad, x, grid, to_points, finding, *numbers, release=True, ALIGN=align)
         else:
-            grid_linear.grad_points.run(chunks, grad, x, grid, to_points, *numbers, release=True, DIMS=x.ndim - 2, **constants)
+            finding = _finder(x.ndim, x.dtype, mode, padding, align), _slope_finder(x.ndim, x.dtype, padding, align)
+            grid_linear.grad_points.run(chunks, grad, x, grid, to_points, *finding, *numbers, release=True, DIMS=x.ndim - 2)
     return to_image, to_points
 
 
@@ -87,17 +105,20 @@ def planned(
         mode: BILINEAR, NEAREST or, of images, BICUBIC.
         padding: ZEROS, BORDER or REFLECTION.
     """
-    chosen, constants = _forward(len(shape), mode, padding, align)
+    chosen, constants = _forward(len(shape), mode)
     chunks, numbers = _cut(shape, grid, mode)
     result = (*shape[:2], *grid[1:-1])
 
     def around(form: Any) -> Any:
+        finding = _finder(len(shape), dtype, mode, padding, align)
+
         def run(x: Any, grid: Any) -> Any:
             out = np.empty(result, dtype)
-            form(chunks, False, x, grid, out, *numbers)
+            form(chunks, False, x, grid, out, finding, *numbers)
             return out
 
         return run
 
     # The fallback takes as long with 5000 elements as it does for its calls of numpy: a quarter to two milliseconds.
-    return late(chosen, (dtype, dtype, dtype, *(int,) * len(numbers)), constants, around, CALLS_WITHOUT[mode] * (1 + prod(result) / 5000))
+    types = (dtype, dtype, dtype, int, *(int,) * len(numbers))
+    return late(chosen, types, constants, around, CALLS_WITHOUT[mode] * (1 + prod(result) / 5000))

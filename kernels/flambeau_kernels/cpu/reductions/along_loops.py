@@ -613,61 +613,63 @@ def _differences(dtype: np.dtype) -> Task | None:
 # -- exponentials and their sums --------------------------------------------------------------------------------------------------
 
 
-def row_shares(x, out, parts, outer, n, kind):
-    """Those of contiguous lines: the exponentials of all of them fill whole vectors together."""
-    for o in range(outer):
-        p, part = x + o * n, parts + o * n
-        top = extreme_of(p, n, kind, -INF, True, False)
-        for j in brief(range(n)):
-            part[j] = p[j] - top
-    for j in independent(range(outer * n)):
-        parts[j] = exp(parts[j])
-    for o in range(outer):
-        q, part = out + o * n, parts + o * n
-        total = sum_of(part, n, kind)
-        for j in brief(range(n)):
-            q[j] = part[j] / total
-
-
 @kernel(in_vectors=True)                              # the same code by fewer passes
+def row_shares(chunk, x, out, second, outer, n, inner, k, *, LOG):
+    """`shares` of contiguous lines: the exponentials of all of them fill whole vectors together."""
+    kind = widened(x)
+    parts = local(kind, MOST)                         # in which halves are not rounded yet
+    if LOG:
+        for o in rolled(range(outer)):
+            softmax_row(x + o * n, out + o * n, n, kind, True, False)  # as large ones, and as the cross entropy of rows
+    else:
+        for o in rolled(range(outer)):
+            p, part = x + o * n, parts + o * n
+            top = extreme_of(p, n, kind, -INF, True, False)
+            for j in brief(range(n)):
+                part[j] = p[j] - top
+        for j in independent(range(outer * n)):
+            parts[j] = exp(parts[j])
+        for o in rolled(range(outer)):
+            q, part = out + o * n, parts + o * n
+            total = sum_of(part, n, kind)
+            for j in brief(range(n)):
+                q[j] = part[j] / total
+
+
+@kernel(in_vectors=True)
 def shares(chunk, x, out, second, outer, n, inner, k, *, LOG):
     """The exponentials of the elements over their sum along a line, or the logarithms of that."""
     kind = widened(x)
-    tops, totals, parts = local(kind, MOST), local(kind, MOST), local(kind, MOST)  # in which halves are not rounded yet
-    if inner == 1:
-        if LOG:
-            for o in range(outer):
-                softmax_row(x + o * n, out + o * n, n, kind, True, False)  # as large ones, and as the cross entropy of rows
-        else:
-            row_shares(x, out, parts, outer, n, kind)
-    else:
-        for o in range(outer):
-            p, q = x + o * n * inner, out + o * n * inner
+    tops, totals, parts = local(kind, MOST), local(kind, MOST), local(kind, MOST)
+    for o in rolled(range(outer)):
+        p, q = x + o * n * inner, out + o * n * inner
+        for i in independent(range(inner)):
+            tops[i] = kind(-INF)
+            totals[i] = kind(0)
+        for j in rolled(range(n)):
             for i in independent(range(inner)):
-                tops[i] = kind(-INF)
-                totals[i] = kind(0)
-            for j in range(n):
-                for i in independent(range(inner)):
-                    tops[i] = maximum(tops[i], p[j * inner + i])
-            for j in range(n):
-                for i in independent(range(inner)):
-                    part = exp(p[j * inner + i] - tops[i])
-                    totals[i] = totals[i] + part
-                    if not LOG:
-                        parts[j * inner + i] = part
-            if LOG:
-                for i in independent(range(inner)):
-                    totals[i] = log(totals[i])
-            for j in range(n):
-                for i in independent(range(inner)):
-                    if LOG:
-                        q[j * inner + i] = (p[j * inner + i] - tops[i]) - totals[i]
-                    else:
-                        q[j * inner + i] = parts[j * inner + i] / totals[i]
+                tops[i] = maximum(tops[i], p[j * inner + i])
+        for j in rolled(range(n)):
+            for i in independent(range(inner)):
+                part = exp(p[j * inner + i] - tops[i])
+                totals[i] = totals[i] + part
+                if not LOG:
+                    parts[j * inner + i] = part
+        if LOG:
+            for i in independent(range(inner)):
+                totals[i] = log(totals[i])
+        for j in rolled(range(n)):
+            for i in independent(range(inner)):
+                if LOG:
+                    q[j * inner + i] = (p[j * inner + i] - tops[i]) - totals[i]
+                else:
+                    q[j * inner + i] = parts[j * inner + i] / totals[i]
 
 
 def _shares(dtype: np.dtype, logarithms: bool) -> Task | None:
-    return Task(shares, {"LOG": logarithms}, ((dtype, SAME),)) if dtype.name in _FLOATS + _HALVES else None
+    if dtype.name not in _FLOATS + _HALVES:
+        return None
+    return Task(shares, {"LOG": logarithms}, ((dtype, SAME),), row_shares)
 
 
 @kernel
