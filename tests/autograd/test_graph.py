@@ -352,3 +352,35 @@ def test_hooks_meet_nodes_in_the_order_of_their_gradients_when_two_ways_lead_to_
         t.grad_fn.register_prehook(lambda grads, name=name: order.append(name))
     out.sum().backward()
     assert order == ["younger", "young", "old"]
+
+
+@pytest.mark.parametrize(("name", "call"), [
+    ("StackBackward0", lambda x, y: fb.stack([x, y])), ("RepeatBackward0", lambda x, y: x.repeat(2)),
+    ("AddmmBackward0", lambda x, y: fb.addmm(x, x[None], y[:, None] * x)), ("RenormBackward0", lambda x, y: x[None].renorm(2, 0, 1.0)),
+    ("DistBackward0", lambda x, y: fb.dist(x, y)), ("MseLossBackward0", lambda x, y: F.mse_loss(x, y, reduction="sum")),
+    ("SmoothL1LossBackward0", F.smooth_l1_loss), ("HuberLossBackward0", F.huber_loss),
+    ("BinaryCrossEntropyWithLogitsBackward0", lambda x, y: F.binary_cross_entropy_with_logits(x, y.detach())),
+    ("VarMeanBackward0", lambda x, y: fb.var_mean(x)[1]), ("AminmaxBackward0", lambda x, y: fb.aminmax(x).min),
+    ("PixelShuffleBackward0", lambda x, y: F.pixel_shuffle(fb.stack([x] * 4)[None, :, None], 2)),
+    ("ComplexBackward0", fb.complex), ("DiagEmbedBackward0", lambda x, y: fb.diag_embed(x)),
+    ("GluBackward0", lambda x, y: F.glu(x.repeat(2))),
+    ("BernoulliBackward0", lambda x, y: fb.bernoulli(x)), ("NormalBackward3", fb.normal), ("PoissonBackward0", lambda x, y: fb.poisson(x)),
+])  # fmt: skip
+def test_nodes_are_named_as_in_pytorch(name, call):
+    x, y = leaf(0.2, 0.5, 0.9), leaf(0.1, 0.4, 1.0)
+    made = call(x, y)
+
+    assert type(made.grad_fn).__name__ == made.grad_fn.name() == name
+    assert f"grad_fn=<{name}>" in repr(made)
+    made.abs().sum().backward()
+    assert x.grad.shape == x.shape
+
+
+def test_a_composition_that_gives_its_operand_leaves_its_node_alone():
+    x = leaf(0.2, 0.5, 0.9)
+    y = x * 2
+
+    assert fb.stack([y[0]]).grad_fn.name() == "StackBackward0"
+    assert y.grad_fn.name() == "MulBackward0"
+    with fb.no_grad():
+        assert fb.stack([y, y]).grad_fn is None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any, Unpack
 
 import flambeau_kernels as kernels
 
 from ... import _state
 from ...autograd import engine
+from ...autograd.tape import OutputNode
 from ...tensor import Tensor, bump, wrap
 from .base import FUNCTION, OPS, Autocast, Facts, Op, Overlap
 from .history import rebase
@@ -64,6 +65,30 @@ class CompositeOp(Op):
     def run(self, *args: Any) -> Any:
         count = len(self.positional)
         return self.fn(*args[:count], **dict(zip(self.keyword_only, args[count:], strict=True)))
+
+    def result_shown_as(self, title: str) -> None:
+        """Name the node of each result `title`, as PyTorch's operator has it, in the place of the last part that made it."""
+        fn = self.fn
+
+        @wraps(fn)
+        def named(*args: Any, **more: Any) -> Any:
+            if not _state.grad_enabled():
+                return fn(*args, **more)
+            begin = _state.next_seq()
+            made = fn(*args, **more)
+            for x in made if isinstance(made, tuple) else (made,):
+                if x.__class__ is Tensor and (node := x._node) is not None and node.seq > begin:
+                    node = node.parents[0] if isinstance(node, OutputNode) else node
+                    node.__class__ = _entitled(node.__class__, title)
+            return made
+
+        self.fn = named
+
+
+@cache
+def _entitled(node_class: Any, title: str) -> Any:
+    """The class of nodes that are as those of `node_class`, and named `title`."""
+    return type(title, (node_class,), {"title": title, "__slots__": ()})
 
 
 def _read_anew(target: Tensor) -> Tensor:

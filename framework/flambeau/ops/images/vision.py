@@ -125,6 +125,9 @@ def pixel_shuffle(input, upscale_factor: int):
     return _pixels_shuffled(input, r).of_tensor(input)
 
 
+pixel_shuffle.result_shown_as("PixelShuffleBackward0")
+
+
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",), samples="x(1, 2, 4, 6), 2")
 def pixel_unshuffle(input, downscale_factor: int):
     """Pixels become channels: ``(*, C, H * r, W * r) -> (*, C * r * r, H, W)`` with r the `downscale_factor`."""
@@ -145,6 +148,9 @@ def pixel_unshuffle(input, downscale_factor: int):
     if input.numel() == 0:
         return input.clone()
     return _pixels_unshuffled(input, r).of_tensor(input)
+
+
+pixel_unshuffle.result_shown_as("PixelUnshuffleBackward0")
 
 
 @composite(
@@ -181,6 +187,9 @@ def channel_shuffle(input, groups: int):
     if input.numel() == 0:
         return input.clone()
     return _channels_shuffled(input, groups).of_tensor(input)
+
+
+channel_shuffle.result_shown_as("ChannelShuffleBackward0")
 
 
 for _op, _how in ((pixel_shuffle, _pixels_shuffled), (pixel_unshuffle, _pixels_unshuffled), (channel_shuffle, _channels_shuffled)):

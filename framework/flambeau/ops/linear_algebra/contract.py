@@ -403,6 +403,9 @@ def dist(input, other, p=2):
     return _vector_norm(input - other, p, None, False)
 
 
+dist.result_shown_as("DistBackward0")
+
+
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(3, 4), 2, 0, 1.0; x(3, 4), 1, 1, 2.5", exact_out=True)
 def renorm(input, p, dim: int, maxnorm):
     """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more.
@@ -422,3 +425,6 @@ def renorm(input, p, dim: int, maxnorm):
     # The small number keeps the quotient finite for slices of zeros.
     factor = OPS["where"].function(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)
     return input.contiguous() * factor.to(input.dtype)
+
+
+renorm.result_shown_as("RenormBackward0")

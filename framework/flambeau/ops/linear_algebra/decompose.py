@@ -394,6 +394,9 @@ def reflected_by(input, tau, other, left, transpose):
 reflected_by.in_pieces("...__,..._,...__->...__")
 
 
+reflected_by.shown_as("OrmqrBackward0")
+
+
 @reflected_by.kernel
 def _reflected_by(a, tau, other, left, transpose):
     made = np.empty_like(other, order="C")

@@ -86,6 +86,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
+addmm.result_shown_as("AddmmBackward0")
+
+
 addmm.rounds_as_its_parts = True
 
 
@@ -104,6 +107,9 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return _scaled("addmv", input, mv(mat, vec), beta, alpha)
 
 
+addmv.result_shown_as("AddmvBackward0")
+
+
 addmv.plan(_plus(kernel.vector_by_numpy), tensors=("input", "mat", "vec"), dtypes="fd")
 
 
@@ -120,6 +126,9 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     wanted = result_type((input, made))
     _check_factors("addr", wanted, beta=beta, alpha=alpha)
     return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
+
+
+addr.result_shown_as("AddrBackward0")
 
 
 _plus_outer = _plus(_outer_of_vectors)
@@ -144,6 +153,9 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
+baddbmm.result_shown_as("BaddbmmBackward0")
+
+
 baddbmm.rounds_as_its_parts = True
 
 
@@ -160,6 +172,9 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
     products = bmm(batch1, batch2)
     return _scaled("addbmm", input, products.sum(0, dtype=products.dtype), beta, alpha)
+
+
+addbmm.result_shown_as("AddbmmBackward0")
 
 
 def _check_factors(name: str, result: Any, **factors: Any) -> None:

@@ -415,6 +415,9 @@ def vdot(input, other):
     return dot(input.conj(), other)
 
 
+vdot.result_shown_as("VdotBackward0")
+
+
 @vdot.forwards
 def _dot_of_real_vectors(input, other):
     return dot.answer(input, other) if input._array.dtype.kind != "c" else None

@@ -138,6 +138,9 @@ def mse_loss(input, target, size_average: bool | int | None = None, reduce: bool
     return _weighted(squared_error.function(input, target), weight, reduction_of(reduction, size_average, reduce))
 
 
+mse_loss.result_shown_as("MseLossBackward0")
+
+
 @primitive(
     surface=0, tensors=("input", "target"), operator="mse_loss(input, target)",
     samples="of nn.functional.mse_loss",
@@ -271,6 +274,9 @@ def smooth_l1_loss(input, target, size_average: bool | int | None = None, reduce
     return reduced(smooth_absolute_error.function(input, target, beta), reduction)
 
 
+smooth_l1_loss.result_shown_as("SmoothL1LossBackward0")
+
+
 def _huber_slope(error, delta):
     return where(error <= -delta, -delta, where(error >= delta, delta, error))
 
@@ -316,6 +322,9 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta. Got {delta}")
     return _weighted(huber_error.function(input, target, delta), weight, reduction)
+
+
+huber_loss.result_shown_as("HuberLossBackward0")
 
 
 # -- distributions -------------------------------------------------------------------------------------------------------
@@ -501,6 +510,9 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else (loss * weight).to(loss.dtype), reduction)
 
 
+binary_cross_entropy.result_shown_as("BinaryCrossEntropyBackward0")
+
+
 @binary_cross_entropy.in_pieces
 def _binary_cross_entropy_pieces(asked):
     if asked["size_average"] is not None or asked["reduce"] is not None or len({tuple(x.shape) for x in asked.operands}) > 1:
@@ -583,6 +595,9 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else (loss * weight).to(loss.dtype), reduction)
 
 
+binary_cross_entropy_with_logits.result_shown_as("BinaryCrossEntropyWithLogitsBackward0")
+
+
 @elementwise(
     surface=0,
     dtype=in_dtype_of_input,
@@ -605,6 +620,9 @@ def soft_margin(input, target):
 def soft_margin_loss(input, target: Tensor, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"):
     """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced by 'mean', 'sum' or 'none'."""
     return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))
+
+
+soft_margin_loss.result_shown_as("SoftMarginLossBackward0")
 
 
 @composite(namespace=F, samples="x(2, 3), i(2, 2, 3); x(2, 3), i(2, 2, 3), k(3), reduction='none'")

@@ -182,6 +182,9 @@ def multi_margin_loss(
     return reduced(loss if target.ndim else loss.reshape(()), reduction)
 
 
+multi_margin_loss.result_shown_as("MultiMarginLossBackward0")
+
+
 @multi_margin_loss.in_pieces
 def _multi_margin_loss_pieces(asked):
     if asked["size_average"] is not None or asked["reduce"] is not None or asked["input"].ndim != 2:
@@ -251,6 +254,9 @@ def multilabel_margin_loss(input, target, size_average: bool | int | None = None
     over = over.where((over > 0) & (listed.unsqueeze(2) > belongs.unsqueeze(1)), 0)
     loss = over.sum([1, 2]) / count
     return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
+
+
+multilabel_margin_loss.result_shown_as("MultilabelMarginLossBackward0")
 
 
 @multilabel_margin_loss.plan(tensors=("input",), beside=("target",), dtypes="fd", rows=True)

@@ -439,7 +439,7 @@ def _gate_slope(input, gate):
 
 
 @elementwise(
-    surface=0, dtype=inexact_input, samples="of nn.functional.glu", public_name="glu",
+    surface=0, dtype=inexact_input, samples="of nn.functional.glu", public_name="glu", title="GluBackward0",
     partials={"input": lambda gate: sigmoid(gate), "gate": lambda input, gate: _gate_slope(input, gate)},
 )
 def gated(input, gate):

@@ -576,6 +576,9 @@ def ldexp(input, other):
     return mul(input, pow(2.0, other))
 
 
+ldexp.result_shown_as("LdexpBackward0")
+
+
 @composite(surface=FUNCTION, samples="x(2, 3), x(3); x(2, 3), 2, alpha=3", elements="mapped")
 def rsub(input, other, alpha=1):
     """``other - alpha * input``. Raises: TypeError for an `input` that is no Tensor."""

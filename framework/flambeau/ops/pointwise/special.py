@@ -304,6 +304,9 @@ def mvlgamma(input, p: int):
     return (total + p * (p - 1) / 4 * float(np.log(pi))).to(x.dtype)
 
 
+mvlgamma.result_shown_as("MvlgammaBackward0")
+
+
 # -- further Bessel functions; PyTorch defines no derivatives for these --------------------------------------------------------
 
 

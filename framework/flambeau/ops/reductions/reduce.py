@@ -253,6 +253,9 @@ def aminmax(input, *, dim=None, keepdim=False):
     return MinAndMax(pair)
 
 
+aminmax.result_shown_as("AminmaxBackward0")
+
+
 _BOUNDS = Along("bounds", dims=ALL)
 
 
@@ -733,6 +736,9 @@ def var_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool = Tru
     return variance.function(input, *parsed), mean
 
 
+var_mean.result_shown_as("VarMeanBackward0")
+
+
 var_mean.plan(_planned_spread_and_mean(False))
 var_mean.rounds_as_its_parts = True
 
@@ -747,6 +753,9 @@ def std_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool = Tru
     parsed = _parse_var("std_mean", input, dim, unbiased, keepdim, correction)
     mean = _mean_of(input, dim, keepdim)              # first, so that its gradient is added to the other
     return deviation.function(input, *parsed), mean
+
+
+std_mean.result_shown_as("StdMeanBackward0")
 
 
 std_mean.plan(_planned_spread_and_mean(True))

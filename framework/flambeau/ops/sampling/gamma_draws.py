@@ -25,6 +25,9 @@ def gamma_numbers(input, generator=None):
     """A number from the gamma distribution of each shape parameter in `input`, of scale 1; float32 or float64."""
 
 
+gamma_numbers.shown_as("StandardGammaBackward0")
+
+
 @gamma_numbers.kernel
 def _gamma_numbers(a, generator):
     return kernels.standard_gamma(_stream(generator), a)

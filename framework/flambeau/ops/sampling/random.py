@@ -755,8 +755,9 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
             given = f"shape {list(out.shape)}" if isinstance(out, Tensor) else f"type {type(out).__name__}"
             raise RuntimeError(f"normal: mean and std have shape {list(made.shape)}, but out has {given}; give an out of that shape")
         return out_of_shape("normal", out, tuple(made.shape)).copy_(made)
+    title = f"NormalBackward{isinstance(mean, Tensor) + 2 * isinstance(std, Tensor)}"
     for x in (mean, std):
-        made = _constant_in(x, made)
+        made = _constant_in(x, made, title)
     return made
 
 
@@ -767,18 +768,25 @@ def _any_negative(x: Tensor) -> bool:
     return bool((x < 0).any())
 
 
-def _constant_in(x: Any, made: Tensor) -> Tensor:
-    """The drawn numbers `made`, which depend on `x` but whose derivative counts as zero."""
-    return OPS["piecewise_constant"].function(made, x) if isinstance(x, Tensor) and x.requires_grad else made
+def _constant_in(x: Any, made: Tensor, title: str) -> Tensor:
+    """The drawn numbers `made`, which depend on `x` but whose derivative counts as zero; their node is shown as `title`."""
+    if not isinstance(x, Tensor) or not x.requires_grad:
+        return made
+    constant = OPS["piecewise_constant"]
+    made = constant.function(made, x)
+    if made._node.__class__ is constant.node_class:
+        made._node.__class__ = constant.classes_by_title[title]
+    return made
 
 
 def _from_chances(name: str, doc: str) -> Any:
     def draw(input, generator: Generator | None = None):
         if type(input._array) is MetaArray:
-            return _constant_in(input, wrap(MetaArray(tuple(input.shape), input.dtype.numpy)))
+            return _constant_in(input, wrap(MetaArray(tuple(input.shape), input.dtype.numpy)), title)
         host_only(name, input)
-        return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._array)))
+        return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._array)), title)
 
+    title = f"{name.title()}Backward0"
     draw.__name__, draw.__doc__ = name, doc
     return composite(surface=FUNCTION, samples="p(2, 3)", random=True)(draw)
 
@@ -797,13 +805,13 @@ def bernoulli(input, p=None, *, generator=None):
     """
     if p is None:
         made = coins.function(input, generator)
-        return made if input._node is None else _constant_in(input, made)
+        return made if input._node is None else _constant_in(input, made, "BernoulliBackward0")
     with_tape = _state.set_grad(False)
     try:
         made = input.new_empty(tuple(input.shape)).bernoulli_(p, generator=generator)
     finally:
         _state.set_grad(with_tape)
-    return _constant_in(input, made)
+    return _constant_in(input, made, "BernoulliBackward1")
 
 
 def _check_coins(input, generator):

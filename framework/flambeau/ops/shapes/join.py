@@ -297,6 +297,9 @@ def stack(tensors, dim=0):
     return cat([x.unsqueeze(d) for x in tensors], d)
 
 
+stack.result_shown_as("StackBackward0")
+
+
 @stack.plan(lists=True, builtin="hot_calls.stack(a_tensors, dim)")
 def _stacked(arrays, dim):
     """Arrays of one shape and dtype, joined without a view of each."""

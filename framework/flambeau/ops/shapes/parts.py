@@ -319,6 +319,9 @@ def complex(real, imag):  # PyTorch's name
     return complex_of(real.permute(order), imag.permute(order)).permute(back)
 
 
+complex.result_shown_as("ComplexBackward0")
+
+
 @complex.plan(tensors=("real", "imag"), dtypes="efd")
 def _complex_of_parts(a, b):
     """Of one dtype."""
@@ -348,6 +351,9 @@ def polar(abs, angle):
     if abs.dtype is not angle.dtype:
         raise RuntimeError(f"polar: expected abs and angle of one dtype, but got {abs.dtype} and {angle.dtype}; convert one of them")
     return complex(abs * angle.cos(), abs * angle.sin())
+
+
+polar.result_shown_as("PolarBackward0")
 
 
 @polar.plan(tensors=("abs", "angle"), dtypes="fd")

@@ -56,6 +56,9 @@ def repeat(self, repeats):
     return made
 
 
+repeat.result_shown_as("RepeatBackward0")
+
+
 @repeat.plan
 def _repeated(a, repeats):
     if not isinstance(repeats, (tuple, list)):
@@ -193,6 +196,9 @@ def rot90(input, k=1, dims=(0, 1)):
     if turns == 2:
         return input.flip((a, b))
     return input.flip(a).transpose(a, b) if turns == 3 else input.clone(memory_format=_contiguous_format())
+
+
+rot90.result_shown_as("Rot90Backward0")
 
 
 def _check_roll(input, shifts, dims):

@@ -150,6 +150,9 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return input.new_zeros(shape).diagonal_scatter(input, offset, i, j)
 
 
+diag_embed.result_shown_as("DiagEmbedBackward0")
+
+
 @diag_embed.plan
 def _embedded(a, offset, dim1, dim2):
     if offset.__class__ is not int or not a.ndim:
@@ -261,6 +264,9 @@ def block_diag(tensors):
         rows.append(cat([left, b, right], 1))
         before += b.shape[1]
     return cat(rows, 0)
+
+
+block_diag.result_shown_as("BlockDiagBackward0")
 
 
 @block_diag.plan(lists=True)
