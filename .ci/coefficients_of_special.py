@@ -4,6 +4,7 @@ Each is named for the function it serves; the module of that in `flambeau_kernel
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,35 @@ def airy_turns(part: str) -> Callable[[Any], Any]:
 
 
 # name: function, interval, degree for float32, degree for float64 (None: not used there).
+# The incomplete gamma functions of a large parameter `a` at x = a (1 + mu) are those of the normal distribution at eta, the root of
+# eta**2 / 2 = mu - log(1 + mu) with the sign of mu, but for exp(-a eta**2 / 2) / sqrt(2 pi a) times the sum of c_k(eta) / a**k: Temme 1979,
+# "The asymptotic expansion of the incomplete gamma functions", SIAM J. Math. Anal. 10; DLMF 8.12.
+UNIFORM, POWERS = 13, 64                              # of those functions, and of eta
+
+
+@functools.cache
+def uniform_series() -> list[list[Any]]:
+    """The power series of c_0, c_1, ... in eta: DLMF 8.12.10 to 8.12.13."""
+    mu = [Z(0), Z(1)]                                 # of mu in eta, by mu mu' = eta (1 + mu)
+    for n in range(2, POWERS + 2 * UNIFORM + 2):
+        mu.append((mu[n - 1] - sum(mu[i] * (n + 1 - i) * mu[n + 1 - i] for i in range(2, n))) / (n + 1))
+    logarithm = [Z(0) if n % 2 == 0 else mp.bernoulli(n + 1) / (n * (n + 1)) for n in range(UNIFORM)]
+    stirling = [Z(1)]                                 # of Gamma(a) / (sqrt(2 pi / a) (a/e)**a) in 1/a
+    for n in range(1, UNIFORM):
+        stirling.append(sum(j * logarithm[j] * stirling[n - j] for j in range(1, n + 1)) / n)
+    first = [(n + 2) * mu[n + 2] for n in range(len(mu) - 2)]
+    first[0] = first[0] - 1
+    made = [first]
+    for k in range(1, UNIFORM):
+        before = made[-1]
+        made.append([(-1) ** k * stirling[k] * first[n] + (n + 2) * before[n + 2] for n in range(len(before) - 2)])
+    return made
+
+
+def uniform(k: int) -> Callable[[Any], Any]:
+    return lambda eta: mp.polyval(list(reversed(uniform_series()[k][:POWERS])), eta)
+
+
 SPECIAL = {
     "lgamma_two": (lgamma_two, (-Z("0.5"), Z("0.5")), None, 19),
     "digamma_one": (digamma_one, (-Z("0.5"), Z("0.5")), None, 21),
@@ -152,4 +182,5 @@ SPECIAL = {
     "ndtri": (ndtri_middle, (Z("1e-28"), Z("0.0901")), 9, 17),
     "ndtri_tail": (ndtri_tail, (Z("0.0258"), Z("0.56")), None, 15),
     "ndtri_tail_single": (ndtri_tail, (Z("0.069"), Z("0.56")), 12, None),
+    **{f"igamma_{k}": (uniform(k), (-Z("0.61"), Z("0.51")), 7 - k if k < 6 else None, 15 - k) for k in range(UNIFORM)},
 }

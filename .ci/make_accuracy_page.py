@@ -82,6 +82,8 @@ _PAIRS: dict[str, list[tuple[Range, Range]]] = {
     "hypot": [(("lin", -3, 3), ("lin", -3, 3)), (("log", 1e-30, 1e30), ("log", 1e-30, 1e30))],
     "special_zeta": [(("lin", 1.01, 6), ("lin", 0.01, 30)), (("lin", 1.001, 1.1), ("log", 1e-5, 1e9)),
                      (("lin", 1.1, 30), ("lin", 0.1, 4))],
+    **{word: [(("lin", 0.05, 30), ("lin", 0.05, 30)), (("lin", 900, 1100), ("lin", 900, 1100)), (("log", 1e-10, 1), ("lin", 0.01, 3)),
+              (("log", 12, 2e3), ("log", 12, 2e3))] for word in ("igamma", "igammac")},
 }  # fmt: skip
 # float64 reaches further.
 _FURTHER: dict[str, list[Range]] = {
@@ -125,6 +127,8 @@ def exact(word: str) -> Callable[..., object]:
              "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "normal_density": mp.npdf, "pow": mp.power, "erfinv": _erfinv,
              "trigamma": lambda x: mp.polygamma(1, x), "tetragamma": lambda x: mp.polygamma(2, x),
              "polygamma": lambda x: mp.polygamma(3, x), "special_zeta": mp.zeta,
+             "igamma": lambda a, x: mp.gammainc(a, 0, x, regularized=True),
+             "igammac": lambda a, x: mp.gammainc(a, x, mp.inf, regularized=True),
              "special_airy_ai": mp.airyai,
              "special_erfcx": _erfcx, "special_log_ndtr": lambda x: _log_ndtr(x), "special_ndtri": _ndtri,
              "special_i0": lambda x: mp.besseli(0, x), "special_i1": lambda x: mp.besseli(1, x),
@@ -281,8 +285,7 @@ and `tests/kernels/scalar/test_scalar.py` holds every function to a bound near t
 itself below -5.5 and 0 from -12.9 on, and so is `normal_density`, of which the derivative of `gelu` is made, beyond 5.5 on either
 side. Where a function passes through 0 between its poles or oscillates, the unit is that of 1 or of its amplitude: `lgamma`, `digamma` and
 `polygamma(2, x)` below 0, the Bessel functions J and Y, the Airy function (`size` in the same file).
-`igamma` and `igammac` are scipy's for arrays of any size. Half types are computed
-in float32 and rounded once. This holds for arrays of every size.
+Half types are computed in float32 and rounded once. This holds for arrays of every size.
 
 | function | float32 | at | float64 | at |
 |---|---:|---|---:|---|

@@ -7,12 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.special
 
 import flambeau_kernels as kernels
 from flambeau_kernels import Formula
 from flambeau_kernels.cpu.reductions.reduce import Reduction, reduce_by_numpy
 from flambeau_kernels.cuda import launch, reduce
-from flambeau_kernels.vocabulary import cos, fmod, igamma, isnan, sin, tan, where
+from flambeau_kernels.vocabulary import cos, fmod, gcd, igamma, igammac, isnan, sin, tan, where
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -129,10 +130,22 @@ def test_fmod_is_exact(xp: Any, dtype: Any) -> None:
     assert np.array_equal(made, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+def test_incomplete_gamma_functions(xp: Any, dtype: Any) -> None:
+    r = np.random.default_rng(0)
+    a = np.exp(r.uniform(-3, 5, 2000)).astype(dtype)
+    x = (a * np.exp(r.normal(0, 0.5, 2000))).astype(dtype)
+
+    lower, upper = (lambda a, x: igamma(a, x)), (lambda a, x: igammac(a, x))
+    for formula, wanted in ((lower, scipy.special.gammainc), (upper, scipy.special.gammaincc)):
+        made, _ = run(xp, formula, a, x, compute=dtype)
+        np.testing.assert_allclose(made, wanted(a, x), rtol=1e-6 if dtype == FLOAT32 else 1e-12, atol=1e-300)
+
+
 def test_what_has_no_code_says_so(xp: Any) -> None:
     out = xp.empty(3, FLOAT32)
-    with pytest.raises(NotImplementedError, match="gamma: no kernel for CUDA"):
-        launch.launch(Formula(lambda x: igamma(x, x), "gamma"), (xp.ones(3, FLOAT32),), (out,), FLOAT32)
+    with pytest.raises(NotImplementedError, match="divisor: no kernel for CUDA"):
+        launch.launch(Formula(lambda x: gcd(x, x), "divisor"), (xp.ones(3, FLOAT32),), (out,), FLOAT32)
 
 
 # -- reductions ----------------------------------------------------------------------------------------------------------

@@ -102,6 +102,51 @@ def test_polygamma_refuses_negative_orders():
         fb.polygamma(-1, fb.ones(1))
 
 
+def incomplete_gammas(count, dtype=np.float64):
+    r = np.random.default_rng(0)
+    a = np.exp(r.uniform(-5, 6, count)).astype(dtype)
+    return a, (a * np.exp(r.normal(0, 0.5, count))).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [12, 40_000])
+def test_incomplete_gamma_functions_agree_with_scipy_on_any_number_of_threads(count, dtype):
+    a, x = incomplete_gammas(count, dtype)
+    before = fb.get_num_threads()
+    for name, theirs in (("igamma", sc.gammainc), ("igammac", sc.gammaincc)):
+        made = []
+        for threads in (1, 2):
+            fb.set_num_threads(threads)
+            made.append(getattr(fb, name)(fb.from_numpy(a), fb.from_numpy(x)).numpy())
+        fb.set_num_threads(before)
+
+        np.testing.assert_array_equal(*made)
+        np.testing.assert_allclose(made[0], theirs(a, x), rtol=2e-7 if dtype == np.float32 else 2e-12, atol=1e-300)
+
+
+def test_an_element_of_an_incomplete_gamma_function_does_not_depend_on_its_neighbours():
+    a, x = map(fb.from_numpy, incomplete_gammas(1003))
+    order = fb.from_numpy(np.random.default_rng(1).permutation(1003))
+    for f in (fb.igamma, fb.igammac):
+        assert fb.equal(f(a, x)[order], f(a[order], x[order]))
+
+
+def test_incomplete_gamma_functions_of_small_parameters_keep_what_is_left_of_the_upper_tail():
+    a = fb.tensor([1e-10, 1e-10, 1e-6], dtype=fb.float64)
+    x = fb.tensor([1.0, 0.01, 3.0], dtype=fb.float64)
+
+    # E1(x) times the parameter, to first order.
+    np.testing.assert_allclose(fb.igammac(a, x).numpy(), a.numpy() * sc.exp1(x.numpy()), rtol=3e-6)
+
+
+def test_incomplete_gamma_functions_at_the_ends_of_their_range():
+    a = fb.tensor([0.0, 0.0, 1.0, 1.0, inf, inf, -1.0, 1.0, nan, 5.0, 1e300])
+    x = fb.tensor([1.0, 0.0, 0.0, inf, 1.0, inf, 1.0, -1.0, 1.0, 1e-300, 1e300])
+
+    np.testing.assert_array_equal(fb.igamma(a, x).numpy(), np.float32([1, nan, 0, 1, 0, nan, nan, nan, nan, 0, nan]))
+    np.testing.assert_array_equal(fb.igammac(a, x).numpy(), np.float32([0, nan, 1, 0, 1, nan, nan, nan, nan, 1, nan]))
+
+
 def test_multigammaln_agrees_with_scipy():
     made = fb.special.multigammaln(fb.tensor([2.0, 3.5, 9.0], dtype=fb.float64), 3)
 

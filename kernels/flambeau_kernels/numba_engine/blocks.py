@@ -12,13 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import models, register_model
 
-from flambeau_kernels.scalar.library import ADDRESSES
 from flambeau_kernels.scalar.symbols import Unsupported
 
 __all__ = ["READ", "SHARED", "WRITTEN", "intrinsic", "numba_type"]
@@ -117,9 +115,6 @@ def intrinsic(
     """
     text = "\n".join(lines)
     declared = [_declaration(need) for need in _called(text, sorted(needs))]
-    for symbol, address in ADDRESSES.items():
-        if symbol in text:
-            llvmlite.binding.add_symbol(symbol, address)
     results = [numba_type(llvm) for _, llvm in outs]
     result = types.void if not results else results[0] if len(results) == 1 else types.Tuple(results)
 

@@ -13,6 +13,7 @@ from flambeau_kernels.scalar import (
     error,
     exponential,
     gamma,
+    incomplete_gamma,
     logarithm,
     normal,
     trigonometric,
@@ -22,6 +23,7 @@ from flambeau_kernels.scalar.symbols import F32, Kind, Symbol
 from flambeau_kernels.scalar.trigonometric import by_way_of_double, with_single_accuracy
 
 _EITHER = {
+    "igamma": incomplete_gamma.igamma, "igammac": incomplete_gamma.igammac,
     "exp": exponential.exp, "exp2": exponential.exp2, "expm1": exponential.expm1,
     "sigmoid": exponential.sigmoid, "sinh": exponential.sinh, "cosh": exponential.cosh,
     "log": logarithm.log,

@@ -50,8 +50,7 @@ Attributes: `lines` of IR; `needs`, declarations of the intrinsics used; `cost`,
 instructions for 32-bit elements; `compute`, the kind that constants fall back on; `scales`, whether the
 machine multiplies by powers of two in one instruction (AVX-512); `register_bits`, of its widest vectors; `in_lanes`, how many
 numbers side by side functions exist for that the code calls, 0 where that is left to LLVM; `rare`, truth values of arguments that the
-code is not good for unless it is `careful` (see `common.unless`); `alone`, whether it calls functions of one number
-only, around which LLVM makes no vector code.
+code is not good for unless it is `careful` (see `common.unless`).
     """
 
     def __init__(self, compute: Kind, scales: bool = False, careful: bool = False, register_bits: int | None = None):
@@ -60,7 +59,6 @@ only, around which LLVM makes no vector code.
         self.careful = careful
         self.register_bits = register_bits or (512 if scales else 256)
         self.in_lanes = 0
-        self.alone = False
         self.rare: list[Symbol] = []
         self.lines: list[str] = []
         self.needs: set[str] = set()

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_kernels.scalar import complexes, halves, integers, library, recurrence
+from flambeau_kernels.scalar import complexes, halves, integers, recurrence
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import ComplexSymbol
 from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
@@ -224,8 +224,7 @@ _PLAIN: dict[str, Callable[..., object]] = {
     "gcd": lambda a, b: integers.gcd(*sy.pair(a, b)), "lcm": lambda a, b: integers.lcm(*sy.pair(a, b)),
     "orthogonal": recurrence.recurrence,
     "special_zeta": _binary("special_zeta"),
-    "igamma": lambda a, x: library.call("gammainc", 3000, *sy.pair(a, x)),
-    "igammac": lambda a, x: library.call("gammaincc", 3000, *sy.pair(a, x)),
+    "igamma": _binary("igamma"), "igammac": _binary("igammac"),
 }  # fmt: skip
 
 _ONLY_NUMPYS = frozenset(("ldexp", "frexp_mantissa",

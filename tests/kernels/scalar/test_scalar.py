@@ -45,9 +45,9 @@ LIMITS = {
     "special_bessel_j0": (0.55, 4.0), "special_bessel_j1": (0.55, 5.5), "special_bessel_y0": (0.55, 8.0),
     "special_bessel_y1": (0.55, 12.0), "special_spherical_bessel_j0": (0.55, 1.2),
     "special_airy_ai": (0.55, 10.0),
-    "pow": (0.55, 1.0), "atan2": (0.55, 2.2), "hypot": (0.55, 0.55),
+    "pow": (0.55, 1.0), "atan2": (0.55, 2.2), "hypot": (0.55, 0.55), "igamma": (0.55, 7.0), "igammac": (0.55, 90.0),
 }  # fmt: skip
-PAIRWISE = ("pow", "atan2", "hypot", "special_zeta")
+PAIRWISE = ("pow", "atan2", "hypot", "special_zeta", "igamma", "igammac")
 TABLED = [(word, dtype) for word, limits in LIMITS.items()
           for dtype, limit in zip(("float32", "float64"), limits, strict=True) if limit is not None]
 

@@ -247,7 +247,7 @@ def _loop_text(symbol: str, bodies: Bodies) -> str:
              # Iterations do not depend on each other, also where an output is one of the inputs; the order of
              # loads and stores within an iteration stays. So there is no need for a second, in-place kernel.
              "!0 = distinct !{}", '!1 = !{!"llvm.loop.parallel_accesses", !0}',
-             f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands, bodies.usual)}}}',
+             f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands)}}}',
              '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
              *_together(bodies), f"!5 = distinct !{{!5, !1, !2{', !8' if _is_long(bodies) else ''}}}", "!6 = distinct !{!6, !1, !3, !7}",
              '!7 = !{!"llvm.loop.unroll.disable"}']
@@ -361,7 +361,7 @@ def _is_long(bodies: Bodies) -> bool:
     operands = list(enumerate((*bodies.inputs, *bodies.outs)))
     steps = len(bodies.usual.lines) + (len(bodies.careful.lines) if bodies.usual.rare else 0)
     called = sum(need.count("\n") for need in bodies.usual.needs if need.startswith("define"))
-    return steps + called > LONG and not bodies.thorough and _pays_as_vectors(operands, bodies.usual) == "true"
+    return steps + called > LONG and not bodies.thorough and _pays_as_vectors(operands) == "true"
 
 
 def _moving(bodies: Bodies) -> list[tuple[int, Operand]]:
@@ -537,8 +537,8 @@ def store_lines(bodies: Bodies, values: list[list[str]]) -> list[str]:
     return text
 
 
-def _pays_as_vectors(operands: list[tuple[int, Operand]], usual: Block) -> str:
-    return "true" if any(o.access == "c" for _, o in operands) and not usual.alone else "false"
+def _pays_as_vectors(operands: list[tuple[int, Operand]]) -> str:
+    return "true" if any(o.access == "c" for _, o in operands) else "false"
 
 
 # Every second element is the first of a pair, which is read as one integer: gathering takes twice as long. The last one has

@@ -25,7 +25,6 @@ from flambeau_kernels.engine.machine_code import elf, loader, processors, soft_h
 from flambeau_kernels.engine.machine_code.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.machine_code.targets import Target
 from flambeau_kernels.engine.runtime.never_freed import never_freed
-from flambeau_kernels.scalar.library import ADDRESSES
 
 # Part of every key: raise it when the pass pipeline below changes.
 PIPELINE = "4"
@@ -351,9 +350,9 @@ class Machine:
         Raises: RuntimeError for what is no object with these symbols, where that can be seen: everywhere but in the instructions.
         """
         parts = elf.read(body, self._elf) if self._elf else None
-        elsewhere = {foreign: address for foreign, address in ADDRESSES.items() if foreign.encode() in body}
+        elsewhere: dict[str, int] = {}
         if any(symbol not in symbols and symbol.encode() in body for symbol in soft_halves.SYMBOLS):
-            elsewhere |= compile_symbols(soft_halves.TEXT, soft_halves.SYMBOLS, WRITTEN)
+            elsewhere = compile_symbols(soft_halves.TEXT, soft_halves.SYMBOLS, WRITTEN)
         if parts is not None and self._elf == elf.X86_64:
             return loader.load(parts, symbols, elsewhere)
         library = self._llvm.JITLibraryBuilder().add_object_img(body).add_current_process()
