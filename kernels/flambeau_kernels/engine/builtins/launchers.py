@@ -46,7 +46,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         restrided (array, shape, strides, bytes to skip), of any dtype; steps (array), its strides in elements; address
         (array), of its first element; transposed (array, dim, dim), permuted (array, tuple of dims), select (array, dim, index)
         and part (array, tuple that is a key), of any dtype.
-        pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places: `picks`.
+        pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places, of halves and small integers too: `picks`.
         same (array, array): 1 if all their elements are equal, else 0.
         over view_of views_of sizes_of store_in, and ``seen_<name>`` for those that make views, for objects of the class that
         `hot_calls.of_class` was given: `make_objects`.

@@ -9,15 +9,24 @@ from collections.abc import Callable
 
 from flambeau_kernels.engine.builtins import pyabi
 from flambeau_kernels.engine.builtins.fastcall import C_ORDER, Code, Module
+from flambeau_kernels.engine.builtins.products import rounded_to_bfloat16, widened_bfloat16
 from flambeau_kernels.engine.builtins.shapes import dimension, integer, loop, require_type, start
 
 MOST = 1 << 15                                        # elements moved; more repay threads, and should not hold the lock
 PICK, PUT, ADD = "pick", "put", "add"
-_LLVM = {"float32": "float", "float64": "double", "int64": "i64"}
+MOST_WIDENED = 1 << 14                                # elements of an array of halves that something is added to: it is widened as a whole
+# What is moved is so many bits, whatever they mean; what is added is of these.
+_MOVED = {"float32": 32, "float64": 64, "int64": 64, "bfloat16": 16, "float16": 16, "int32": 32, "int16": 16, "int8": 8, "uint8": 8,
+          "bool": 8}  # fmt: skip
+_ADDED = {"float32": "float", "float64": "double", "int64": "i64"}
+_HALVES = ("bfloat16", "float16")
+_DTYPES = {PICK: tuple(_MOVED), PUT: tuple(_MOVED), ADD: (*_ADDED, *_HALVES)}
 
 
 def picks(module: Module) -> None:
-    """Add the builtins that move elements by index, of float32, float64 and int64.
+    """Add the builtins that move elements by index, of all dtypes of 1, 2, 4 and 8 bytes, or add floats and int64.
+
+    Halves are added in float32, and rounded once all have been added.
 
     ``pick_along(array, dim, index)`` is `gather`, of an index of the array's shape but for `dim`. ``put_along(array, dim,
     index, values)`` and ``add_along`` are `scatter` and `scatter_add` in place, of values of the shape of the index;
@@ -27,7 +36,9 @@ def picks(module: Module) -> None:
     """
     module.needs.add("declare i64 @llvm.umax.i64(i64, i64)")
     module.functions += [_product(), _alike(), _within(), _separate(), _pick_pair()]
-    module.functions += [_move(does, kind) for does in (PICK, PUT, ADD) for kind in _LLVM]
+    module.functions += [_move(does, f"i{bits}") for does in (PICK, PUT) for bits in sorted({*_MOVED.values()})]
+    module.functions += [_move(ADD, kind) for kind in (*_ADDED, *_HALVES)]
+    module.functions += [_add_halves(kind) for kind in _HALVES]
     _slices(module, "pick_slices")
     for does in (PICK, PUT, ADD):
         _along(module, f"{does}_along", does, slices=False)
@@ -40,7 +51,7 @@ def _along(module: Module, name: str, does: str, slices: bool) -> None:
     code = start(name, 3 if does is PICK else 4)
     overflow = code.let("alloca i32")
     array, number, index = (code.element("%args", k, "ptr") for k in range(3))
-    dtype = _require_array(code, array, C_ORDER if does is PICK else C_ORDER | pyabi.WRITEABLE)
+    dtype = _require_array(code, array, C_ORDER if does is PICK else C_ORDER | pyabi.WRITEABLE, _DTYPES[does])
     require_type(code, number, "int")
     _require_places(code, index)
     ndim = _dims(code, array)
@@ -73,13 +84,17 @@ def _along(module: Module, name: str, does: str, slices: bool) -> None:
         code.return_null_if_null(made)
         to, of = made, array
     else:
-        bytes = code.let(f"mul i64 {code.let(f'call i64 @count(ptr {array})')}, {size}")
+        all = code.let(f"call i64 @count(ptr {array})")
+        bytes = code.let(f"mul i64 {all}, {size}")
         for other, length in ((index, code.let(f"mul i64 {places}, 8")), (values, code.let(f"mul i64 {count}, {size}"))):
             code.require(code.let(f"call i1 @separate(ptr {array}, i64 {bytes}, ptr {other}, i64 {length})"))
         to, of = array, values
     operands = ", ".join([f"ptr {code.field(to, pyabi.DATA, 'ptr')}", f"ptr {data}", f"ptr {code.field(of, pyabi.DATA, 'ptr')}",
                           *(f"i64 {k}" for k in (outer, m, inner, n, *steps))])  # fmt: skip
-    _for_each_dtype(code, dtype, lambda kind: code.do(f"call void @move.{does}.{kind}({operands})"))
+    if does is ADD:
+        _add(code, dtype, operands, all)
+    else:
+        _move_bits(code, size, does, operands)
     if does is not PICK:
         code.do(f"call void {code.slot('incref')}(ptr {to})")
     code.do(f"ret ptr {to}")
@@ -90,7 +105,7 @@ def _slices(module: Module, name: str) -> None:
     code = start(name, 3)
     overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
     array, number, index = (code.element("%args", k, "ptr") for k in range(3))
-    dtype = _require_array(code, array, C_ORDER)
+    dtype = _require_array(code, array, C_ORDER, _DTYPES[PICK])
     require_type(code, number, "int")
     _require_places(code, index)
     ndim, more = _dims(code, array), _dims(code, index)
@@ -122,7 +137,7 @@ def _slices(module: Module, name: str) -> None:
     code.return_null_if_null(made)
     operands = ", ".join([f"ptr {code.field(made, pyabi.DATA, 'ptr')}", f"ptr {data}", f"ptr {code.field(array, pyabi.DATA, 'ptr')}",
                           *(f"i64 {k}" for k in (outer, m, inner, n, "0", "1", "0"))])  # fmt: skip
-    _for_each_dtype(code, dtype, lambda kind: code.do(f"call void @move.{PICK}.{kind}({operands})"))
+    _move_bits(code, code.field(dtype, pyabi.ITEM_SIZE, "i64"), PICK, operands)
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())
 
@@ -130,7 +145,7 @@ def _slices(module: Module, name: str) -> None:
 def _pairs(module: Module, name: str) -> None:
     code = start(name, 3)
     array, rows, columns = (code.element("%args", k, "ptr") for k in range(3))
-    dtype = _require_array(code, array, C_ORDER)
+    dtype = _require_array(code, array, C_ORDER, _DTYPES[PICK])
     for index in (rows, columns):
         _require_places(code, index)
     code.require(code.let(f"icmp eq i64 {_dims(code, array)}, 2"))
@@ -151,12 +166,7 @@ def _pairs(module: Module, name: str) -> None:
     place = code.let(f"call i64 @pair(i64 {code.element(places[0], i, 'i64')}, i64 {code.element(places[1], i, 'i64')}, "
                      f"i64 {n}, i64 {m})")  # fmt: skip
     source, target = (code.let(f"getelementptr i8, ptr {p}, i64 {code.let(f'mul i64 {k}, {size}')}") for p, k in ((of, place), (to, i)))
-    wide = code.let(f"icmp eq i64 {size}, 8")
-    code.branch(wide, "eight", "four")
-    for label, llvm in (("eight", "i64"), ("four", "i32")):
-        code.label(label)
-        code.do(f"store {llvm} {code.let(f'load {llvm}, ptr {source}')}, ptr {target}", "br label %moved")
-    code.label("moved")
+    _for_each_size(code, size, lambda bits: code.do(f"store {bits} {code.let(f'load {bits}, ptr {source}')}, ptr {target}"))
     done()
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())
@@ -165,14 +175,14 @@ def _pairs(module: Module, name: str) -> None:
 # -- checks --------------------------------------------------------------------------------------------------------------
 
 
-def _require_array(code: Code, item: str, flags: int) -> str:
-    """The dtype of `item`, which must be an array of one of ours, with these flags."""
+def _require_array(code: Code, item: str, flags: int, dtypes: tuple[str, ...]) -> str:
+    """The dtype of `item`, which must be an array of one of these, with these flags."""
     require_type(code, item, "ndarray")
     has = code.let(f"and i32 {code.field(item, pyabi.FLAGS, 'i32')}, {flags}")
     code.require(code.let(f"icmp eq i32 {has}, {flags}"))
     dtype = code.field(item, pyabi.DTYPE, "ptr")
     known = "false"
-    for kind in _LLVM:
+    for kind in dtypes:
         known = code.let(f"or i1 {known}, {code.let(f'icmp eq ptr {dtype}, {code.slot(kind)}')}")
     code.require(known)
     return dtype
@@ -193,13 +203,34 @@ def _dims(code: Code, item: str) -> str:
     return code.let(f"sext i32 {code.field(item, pyabi.NDIM, 'i32')} to i64")
 
 
-def _for_each_dtype(code: Code, dtype: str, write: Callable[[str], None]) -> None:
-    for kind in _LLVM:
+def _move_bits(code: Code, size: str, does: str, operands: str) -> None:
+    _for_each_size(code, size, lambda bits: code.do(f"call void @move.{does}.{bits}({operands})"))
+
+
+def _add(code: Code, dtype: str, operands: str, count: str) -> None:
+    """Add to an array of `count` elements."""
+    for kind in (*_ADDED, *_HALVES):
         code.branch(code.let(f"icmp eq ptr {dtype}, {code.slot(kind)}"), f"is.{kind}", f"not.{kind}")
         code.label(f"is.{kind}")
-        write(kind)
+        if kind in _HALVES:
+            code.require(code.let(f"icmp ule i64 {count}, {MOST_WIDENED}"))
+            code.do(f"call void @add.{kind}({operands}, i64 {count})")
+        else:
+            code.do(f"call void @move.{ADD}.{kind}({operands})")
         code.do("br label %written")
         code.label(f"not.{kind}")
+    code.do("br label %written")
+    code.label("written")
+
+
+def _for_each_size(code: Code, size: str, write: Callable[[str], None]) -> None:
+    """What `write` writes for the integer of each `size`, a number of bytes."""
+    for bits in sorted({*_MOVED.values()}):
+        code.branch(code.let(f"icmp eq i64 {size}, {bits // 8}"), f"is.{bits}", f"not.{bits}")
+        code.label(f"is.{bits}")
+        write(f"i{bits}")
+        code.do("br label %written")
+        code.label(f"not.{bits}")
     code.do("br label %written")
     code.label("written")
 
@@ -276,14 +307,46 @@ def _pick_pair() -> str:
     return code.text()
 
 
+def _add_halves(kind: str) -> str:
+    """Add to an array of `count` halves as a whole, in float32: its elements are rounded when all has been added."""
+    code = Code(f"internal void @add.{kind}({_POINTERS}, {_NUMBERS}, i64 %count)")
+    wide = code.let(f"alloca [{MOST_WIDENED} x float]")
+    i, done = loop(code, "widen", "%count", vectors=True)
+    code.do(f"store float {_read(code, '%to', i, kind)}, ptr {code.let(f'getelementptr float, ptr {wide}, i64 {i}')}")
+    done()
+    numbers = ", ".join(f"i64 %{name}" for name in _NUMBER_NAMES)
+    code.do(f"call void @move.{ADD}.{kind}(ptr {wide}, ptr %places, ptr %of, {numbers})")
+    i, done = loop(code, "round", "%count", vectors=True)
+    total = code.element(wide, i, "float")
+    stored = "half" if kind == "float16" else "i16"
+    value = code.let(f"fptrunc float {total} to half") if kind == "float16" else rounded_to_bfloat16(code, total)
+    code.do(f"store {stored} {value}, ptr {code.let(f'getelementptr {stored}, ptr %to, i64 {i}')}")
+    done()
+    code.do("ret void")
+    return code.text()
+
+
+def _read(code: Code, data: str, index: str, kind: str) -> str:
+    """Element `index` of the array at `data`; a half as a float."""
+    if kind == "bfloat16":
+        return widened_bfloat16(code, data, index)
+    if kind == "float16":
+        return code.let(f"fpext half {code.element(data, index, 'half')} to float")
+    return code.element(data, index, _ADDED.get(kind, kind))
+
+
+_NUMBER_NAMES = ("outer", "m", "inner", "n", "so", "sm", "si")
+_NUMBERS = ", ".join(f"i64 %{name}" for name in _NUMBER_NAMES)
+_POINTERS = "ptr noalias %to, ptr noalias readonly %places, ptr noalias readonly %of"
+
+
 def _move(does: str, kind: str) -> str:
     """Visit the places in row-major order; `so`, `sm` and `si` are the steps of the index.
 
-    There are three loops: of single elements along the last dimension, of slices, and of everything else.
+    There are three loops: of single elements along the last dimension, of slices, and of everything else. `kind` is an integer for what
+    is moved, else a dtype; halves are added to floats.
     """
-    numbers = ("outer", "m", "inner", "n", "so", "sm", "si")
-    pointers = "ptr noalias %to, ptr noalias readonly %places, ptr noalias readonly %of"
-    code = Code(f"internal void @move.{does}.{kind}({pointers}, {', '.join(f'i64 %{k}' for k in numbers)})")
+    code = Code(f"internal void @move.{does}.{kind}({_POINTERS}, {_NUMBERS})")
     code.branch(code.let("icmp eq i64 %inner, 1"), "single", "several")
     code.label("single")
     _visit(code, does, kind, "single", inner="1", separate=False)
@@ -299,7 +362,7 @@ def _move(does: str, kind: str) -> str:
 
 def _visit(code: Code, does: str, kind: str, name: str, inner: str, separate: bool) -> None:
     """The loops for a number of neighbours `inner`, which have a place each if they go `separate`."""
-    llvm = _LLVM[kind]
+    llvm = "float" if kind in _HALVES else _ADDED.get(kind, kind)
     o, outer_done = loop(code, f"{name}.outer.", "%outer")
     k, along_done = loop(code, f"{name}.along.", "%m")
     row = code.let(f"add i64 {code.let(f'mul i64 {o}, %m')}, {k}")
@@ -315,7 +378,7 @@ def _visit(code: Code, does: str, kind: str, name: str, inner: str, separate: bo
     far = code.let(f"add i64 {code.let(f'mul i64 {place}, {inner}')}, {i}")
     near = code.let(f"add i64 {line}, {i}")
     read, written = (far, near) if does is PICK else (near, far)
-    value = code.element("%of", read, llvm)
+    value = _read(code, "%of", read, kind)
     target = code.let(f"getelementptr {llvm}, ptr %to, i64 {written}")
     if does is ADD:
         value = code.let(f"{'add' if kind == 'int64' else 'fadd'} {llvm} {code.let(f'load {llvm}, ptr {target}')}, {value}")

@@ -100,7 +100,7 @@ def _product_of_halves(name: str, turned: bool, biased: bool) -> str:
     for k, (length, other) in enumerate(lengths):
         data = code.data(code.argument(k))
         i, done = loop(code, f"widen{k}", code.let(f"mul i64 {length}, {other}"), vectors=True)
-        code.do(f"store float {_widened(code, data, i)}, ptr {code.let(f'getelementptr float, ptr {wide[k]}, i64 {i}')}")
+        code.do(f"store float {widened_bfloat16(code, data, i)}, ptr {code.let(f'getelementptr float, ptr {wide[k]}, i64 {i}')}")
         done()
     code.do(f"store i64 {rows}, ptr {shape}")
     code.do(f"store i64 {columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 1')}")
@@ -114,22 +114,22 @@ def _product_of_halves(name: str, turned: bool, biased: bool) -> str:
     at = code.let(f"add i64 {begin}, {c}")
     total = code.element(wide[2], at, "float")
     if biased:
-        total = code.let(f"fadd float {total}, {_widened(code, added, c)}")
-    code.do(f"store i16 {_rounded_to_bfloat16(code, total)}, ptr {code.let(f'getelementptr i16, ptr {out}, i64 {at}')}")
+        total = code.let(f"fadd float {total}, {widened_bfloat16(code, added, c)}")
+    code.do(f"store i16 {rounded_to_bfloat16(code, total)}, ptr {code.let(f'getelementptr i16, ptr {out}, i64 {at}')}")
     done()
     next_row()
     code.do(f"ret ptr {made}")
     return code.text()
 
 
-def _widened(code: Code, data: str, index: str) -> str:
+def widened_bfloat16(code: Code, data: str, index: str) -> str:
     """Element `index` of the bfloat16 at `data`, as a float."""
     half = code.element(data, index, "i16")
     bits = code.let(f"shl i32 {code.let(f'zext i16 {half} to i32')}, 16")
     return code.let(f"bitcast i32 {bits} to float")
 
 
-def _rounded_to_bfloat16(code: Code, value: str) -> str:
+def rounded_to_bfloat16(code: Code, value: str) -> str:
     """The bits of `value`, a float, as bfloat16; nans are quiet and keep their sign, as everywhere."""
     bits = code.let(f"bitcast float {value} to i32")
     high = code.let(f"lshr i32 {bits}, 16")

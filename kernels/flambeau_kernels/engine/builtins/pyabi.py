@@ -40,7 +40,7 @@ _GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPA
 
 SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref",
          "int_value", "new_tuple", "set_item", "sgemm", "dgemm", "list", "tuple", "int64", "set_base",
-         "new_int", "bfloat16", "slice", "Ellipsis")
+         "new_int", "bfloat16", "slice", "Ellipsis", "float16", "int32", "int16", "int8", "uint8", "bool")
 
 
 def slot(name: str) -> int:
@@ -63,6 +63,7 @@ def table() -> np.ndarray:
         "list": id(list), "tuple": id(tuple), "int64": id(np.dtype(np.int64)), "set_base": _numpy_functions()[_SET_BASE],
         "new_int": address_of(python.PyLong_FromSsize_t), "bfloat16": id(np.dtype(ml_dtypes.bfloat16)),
         "slice": id(slice), "Ellipsis": id(...),
+        **{name: id(np.dtype(name)) for name in ("float16", "int32", "int16", "int8", "uint8", "bool")},
     }
     return np.array([addresses[name] for name in SLOTS], np.uint64)
 
