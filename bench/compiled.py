@@ -361,6 +361,7 @@ CALLS = (
     "a + y", "a * 1.5", "a.exp()", "F.relu(a)", "F.gelu(a)", "a.clamp(-1, 1)", "a ** 2", "a ** 0.5", "a / y", "fb.where(m, a, y)",
     "a.masked_fill(m, 0.0)", "fb.max(a, y)", "fb.lerp(a, y, 0.5)", "F.softmax(a, -1)", "F.layer_norm(a, (512,))", "a.sum(-1)", "a.var(-1)",
     "a[0]", "a[1:, ::2]", "a.view(-1)", "a.reshape(-1)", "a.t()", "a.permute(1, 0)", "a.unsqueeze(0)", "a.chunk(2)",
+    "fb.cat([a, y])", "fb.stack([a, y])", "a[i]", "fb.index_select(a, 0, i)", "F.embedding(i, y)", "fb.addmm(y, a, y)",
 )  # fmt: skip
 
 
@@ -374,7 +375,7 @@ def calls() -> None:
     count = 60
     for text in CALLS:
         times: list[int] = []
-        scope = {"fb": fb, "F": fb.nn.functional, "now": time.perf_counter_ns, "times": times}
+        scope = {"fb": fb, "i": fb.arange(512), "F": fb.nn.functional, "now": time.perf_counter_ns, "times": times}
         body = "\n".join([f"    b = {text}"] * count)
         exec(f"def f(a, y, m):\n    a = a * 2\n    began = now()\n{body}\n    times.append(now() - began)\n    return a", scope)
         f, a = fb.compile(scope["f"]), fb.rand(512, 512)

@@ -40,7 +40,9 @@ class Interpreter:
 
     # ``fn(op, args)``: the result of a usual call, or None having done nothing. It is asked before `run`, while all are in force still.
     quick: Any = None
-    quick_compares = False  # whether that answers calls alone whose arguments are those of one that was looked at before, each of them
+    # `quick`, where that answers calls alone whose arguments are those of one that was looked at before, each of them: it is asked before
+    # anything is looked at. Its class `declines` `_state.FOLLOWS`.
+    following: Any = None
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """The result of `op`, NotImplemented, DECOMPOSE, UNTOUCHED or NOTED; a call in place has its target in `out` too."""

@@ -3,7 +3,8 @@
 Generated entry points read plain globals, which only spare a look at the thread and the operands: `IN_FORCE` (some thread has
 interpreters or modes in force: look at this thread), `OVERRIDING` (there has been an operand whose class overrides functions: look at the
 classes of these operands) and `GRAD` (no thread has switched recording off). Beside the first stands `PASSED`: operations in which nobody
-in force has a say, in whichever thread. `INTERPRETED` is one of the first two. Functions that make tensors also read `PLACED` (some thread
+in force has a say, in whichever thread, and `FOLLOWED` (some thread has an interpreter that is `following` calls: it is asked before all
+else). `INTERPRETED` is one of the first two. Functions that make tensors also read `PLACED` (some thread
 has a default device) and `MARKING` (some thread is in inference mode); those that save or overwrite tensors read `MARKED` (some thread
 has been). `share` gives a namespace its copies.
 """
@@ -20,6 +21,7 @@ next_seq = count(1).__next__
 INTERPRETED = False
 IN_FORCE = False
 OVERRIDING = False
+FOLLOWED = False
 GRAD = True
 PLACED = False
 MARKING = False
@@ -29,6 +31,7 @@ MARKED = False
 AMBIENT: list[object] = [object()]
 WAYS: list[Any] = [None]  # which ways of computing attention the process allows, something that can be compared
 NO_OPS: Any = frozenset()
+FOLLOWS: Any = type("Follows", (frozenset,), {})()  # what interpreters decline that are `following` calls: nothing
 NAMESAKES: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that are the package under another name, and have its functions too
 PASSED: Any = NO_OPS
 # What tensors, parameters and typed storages are pickled as, in the place of what they say themselves; None where they do.
@@ -37,9 +40,10 @@ _in_force: dict[int, list[Any]] = {}  # sets of what interpreters and modes in f
 _grad_off = 0
 _lock = threading.RLock()
 # Who reads which flag: regions without recording, and compiled calls, write theirs twice.
-_FLAGS = ("INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "PLACED", "MARKING", "MARKED", "OVERRIDING")
+_FLAGS = ("INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "FOLLOWED", "PLACED", "MARKING", "MARKED", "OVERRIDING")
 _readers: dict[str, list[dict[str, Any]]] = {name: [globals()] for name in _FLAGS}
-_readers_of_interpreted, _readers_of_in_force, _readers_of_passed, _readers_of_grad = (_readers[name] for name in _FLAGS[:4])
+_readers_of_interpreted, _readers_of_in_force, _readers_of_passed, _readers_of_grad, _readers_of_followed = (
+    _readers[name] for name in _FLAGS[:5])
 
 
 class Calls:
@@ -143,7 +147,11 @@ def end_interpreting(declines: Any = NO_OPS) -> None:
 
 
 def _note_in_force(declines: Any) -> None:
-    if len(_in_force) > 1:
+    followed = id(FOLLOWS) in _in_force
+    if followed is not FOLLOWED:
+        for namespace in _readers_of_followed:
+            namespace["FOLLOWED"] = followed
+    if len(_in_force) > 1 or declines is FOLLOWS:
         declines = NO_OPS
     if declines is not PASSED:
         for namespace in _readers_of_passed:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import flambeau as fb
+from flambeau import _state
+from flambeau._interpreters import Interpreter, pop, push
 from flambeau.compiler import _functions, _programs, _recorder
 from flambeau_kernels.engine.calls import follow
 
@@ -284,6 +286,27 @@ def test_a_finalizer_that_asks_for_a_value_does_not_disturb_the_path() -> None:
     finally:
         gc.set_threshold(*before)
     assert asked
+
+
+def test_who_follows_calls_is_asked_before_all_else() -> None:
+    class Follows(Interpreter):
+        asked: list[str] = []
+        declines = _state.FOLLOWS
+
+        def following(self, op: Any, args: tuple[Any, ...]) -> Any:
+            self.asked.append(op.name)
+            return args[0] if op.name in ("mul", "tanh", "cat") else None
+
+    x, follows = fb.randn(3), Follows()
+    push(follows)
+    try:
+        results = [x * 2.0, x.tanh(), fb.cat((x, x))[0], x.exp()]
+    finally:
+        pop(follows)
+
+    assert all(one is x for one in results[:3])
+    assert follows.asked == ["mul", "tanh", "cat", "exp"]
+    assert (x * 2.0) is not x
 
 
 AT, SMALL = fb.tensor([2, 0, 1, 2]), fb.tensor([2, 0, 1, 2], dtype=fb.int32)

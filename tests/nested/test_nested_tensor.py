@@ -418,3 +418,18 @@ def test_losses_of_parts_with_holes_are_refused():
         F.mse_loss(x, x)
     with pytest.raises(RuntimeError, match="batchmean"):
         F.kl_div(x.contiguous(), x.contiguous(), reduction="batchmean")
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_chunks_are_part_of_one_compiled_graph(dim):
+    nt = fb.nested.nested_tensor([fb.randn(2, 4), fb.randn(3, 4), fb.randn(1, 4)], layout=fb.jagged)
+
+    def f(x):
+        first, second = (x * 2).chunk(2, dim)
+        return first.sin() + 1, second * 3
+
+    compiled = fb.compile(f, fullgraph=True)
+    for _ in range(4):
+        for made, expected in zip(compiled(nt), f(nt), strict=True):
+            assert made.values().equal(expected.values())
+            assert made.offsets().equal(expected.offsets())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections.abc import Callable
@@ -92,14 +93,10 @@ class Usual:
         if alike is None:
             return None
         found = Usual(function, MethodType(alike, tuple(pattern)), recorder)
-        return found.is_alike, found.run
+        return found.is_alike, functools.partial(function.run_usual, found)
 
     def is_alike(self, args: tuple[Any, ...]) -> Any:
         return self.guard(args) and _local.recording.asked is self.asked
-
-    def run(self, args: tuple[Any, ...]) -> Any:
-        """The result of the call."""
-        return self.function.run_usual(self, args)
 
 
 class Function:
@@ -233,7 +230,19 @@ class Function:
     def run_usual(self, usual: Usual, args: tuple[Any, ...]) -> Any:
         """The result of a call like one that ran the programs of `usual`, which are worth their recording."""
         recorder = self._recorder(usual.is_told)
-        result = _recorded(recorder, self.fn, args, {})
+        # As `_recorded`, of which this is the frequent case: no others are in force.
+        calls, alone = _local.calls, (recorder,)
+        calls.interpreters = alone
+        _state.begin_interpreting(_state.FOLLOWS)
+        try:
+            result = self.fn(*args)
+        finally:
+            if calls.interpreters is alone:
+                calls.interpreters = ()
+                _state.end_interpreting(_state.FOLLOWS)
+            else:
+                pop(recorder)
+            recorder.flush("the end of the function", ends=True)
         if recorder.root is self.root:
             self.idle.append(recorder)
         if recorder.ran != usual.ran or recorder.passed != usual.passed:

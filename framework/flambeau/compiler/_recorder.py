@@ -106,8 +106,8 @@ class Recorder(Interpreter):
     """
 
     kind = "compile"
+    declines = _state.FOLLOWS
     runs_compositions = True
-    quick_compares = True
 
     def __init__(
         self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], records_all: bool, on_ask: Any = None,
@@ -124,7 +124,7 @@ class Recorder(Interpreter):
         self._path: list[Any] = []
         self._restart()
         native = follow.builtin()
-        self.quick = None if native is None else MethodType(native, self._path)
+        self.quick = self.following = None if native is None else MethodType(native, self._path)
         settles = None if native is None or records_all else native_settle.builtin()
         self._settles = None if settles is None else MethodType(settles, self._path)
         self.begin()
@@ -162,7 +162,7 @@ class Recorder(Interpreter):
 
     def close(self) -> None:
         """Let go of what refers to the recorder, once nothing more is recorded."""
-        self.quick = self._settles = None
+        self.quick = self.following = self._settles = None
         self._path[1] = None
 
     @property

@@ -137,7 +137,7 @@ def answered_quickly(op: Op, args: tuple[Any, ...]) -> Any:
     """What the innermost interpreter has for a call that is known argument by argument, so nothing else is to be asked; else None."""
     calls = _local.calls
     stack = calls.interpreters
-    if not stack or calls.modes or not stack[-1].quick_compares or (quick := stack[-1].quick) is None:
+    if not stack or calls.modes or (quick := stack[-1].following) is None:
         return None
     return quick(op, args)
 

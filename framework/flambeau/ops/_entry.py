@@ -38,7 +38,7 @@ _scope: dict[str, Any] = {
     "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
-_state.share(_scope, "OVERRIDING", "IN_FORCE", "PASSED", "GRAD", "MARKED")
+_state.share(_scope, "OVERRIDING", "IN_FORCE", "FOLLOWED", "PASSED", "GRAD", "MARKED")
 
 
 def accept_on_fast_path(parameter_class: type) -> None:
@@ -173,7 +173,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     refuse = refuse_missing(op, form)
     call = f"return call(OP, {args}, {out})"
     body += _stored_in_out(op, call, refuse) if with_out else []
-    body += _ask_who_is_in_force(op, call, _interpreted(args), refuse)
+    body += _followed(args) + _ask_who_is_in_force(op, call, _interpreted(args), refuse)
     answered = _answered(op, _is_tensor)
     if not isinstance(op, ElementwiseOp) and answered and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
@@ -335,6 +335,12 @@ def _interpreted(args: str) -> str:
     """The line that returns what the interpreters ``in_force`` make of the op: the innermost may have a quick answer."""
     quick = f"(quick := in_force[-1].quick) is None or (made := quick(OP, {args})) is None"
     return f"return ask_interpreters(OP, {args}) if {quick} else made"
+
+
+def _followed(args: str) -> list[str]:
+    """The lines that return the answer of an interpreter which is `following` calls, and has looked at one like this before."""
+    follows = "not (calls := local.calls).modes and (in_force := calls.interpreters) and (quick := in_force[-1].following) is not None"
+    return [f"if IN_FORCE and FOLLOWED and {follows} and (made := quick(OP, {args})) is not None:", "    return made"]
 
 
 def _ask_who_is_in_force(op: Op, call: str, interpret: str, refuse: list[str]) -> list[str]:
@@ -705,6 +711,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
             usual = " and ".join(f"{n}.__class__ is Tensor" for n in params)
             others = [f"if OVERRIDING and not ({usual} or {known}):", *indented(one_class), "else:", *indented(tried)]
         fast = [
+            *_followed(f"({all_given},)"),
             f"if IN_FORCE{passed} and ((calls := local.calls).modes or {say}):",
             f"    if {known}:",
             "        if calls.modes:",

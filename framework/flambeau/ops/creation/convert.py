@@ -15,7 +15,7 @@ from ..._names import names_by
 from ..._warn import warn_once
 from ...devices import device, memory_format
 from ...dtypes import FLOATING, dtype, from_numpy_dtype
-from ...tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
+from ...tensor import Tensor, bump, channels_last_order, without_history, wrap
 from .. import _dispatch
 from .._batching import run
 from .._promote import NUMBERS
@@ -264,14 +264,13 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
     wanted: Any = args[0] if args else kwargs.get("dtype")
-    if len(args) + len(kwargs) == 1:
+    if len(args) + len(kwargs) == 1 and not (_state.IN_FORCE and _state.interpreted()):
         if wanted.__class__ is dtype:
-            if not (_state.IN_FORCE and _state.interpreted()):
-                return _converted(input, wanted)
-        elif args and input._array.__class__ is np.ndarray:
+            return _converted(input, wanted)
+        if args and input._array.__class__ is np.ndarray:
             if wanted == "cpu" if wanted.__class__ is str else wanted is devices.CPU:
                 return input
-            if wanted.__class__ is Tensor and wanted._array.__class__ is np.ndarray and not (_state.IN_FORCE and _state.interpreted()):
+            if wanted.__class__ is Tensor and wanted._array.__class__ is np.ndarray:
                 return _converted(input, wanted.dtype)
     return _copied_if_other(input, *_parse_to(args, kwargs))
 
@@ -280,7 +279,7 @@ def _copied_if_other(input: Tensor, d: dtype | None, place: Any, copy: bool, for
     """`to` with all that is asked for: `input` itself if it is so already, unless a `copy` is wanted."""
     if d is input.dtype:
         d = None
-    if place is not None and _same_place(place, device_of(input._array)):
+    if place is not None and _same_place(place, input.device):
         place = None
     if not copy and d is None and place is None and (format is None or _in_format(input, format)):
         return input

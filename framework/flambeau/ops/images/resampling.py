@@ -118,7 +118,7 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any, only_numb
     else:
         each = (given,) * n
     if size is not None:
-        each = tuple([index(x) if hasattr(x, "__index__") and x.__class__ is not bool else x for x in each])
+        each = tuple([index(x) if hasattr(x, "__index__") and x.__class__ not in (bool, SymInt) else x for x in each])
         for x in each:
             if isinstance(x, (float, bool)):
                 raise TypeError(f"{op}(): argument 'size' must be int or tuple of ints, not {x!r}")
