@@ -246,3 +246,9 @@ def test_weights_by_column_get_the_exponential_numbers_of_their_order_of_memory(
     fb.manual_seed(0)
     chances = weights / fb.empty(4, 3).exponential_()
     assert found.tolist() == chances.t().topk(2).indices.tolist()
+
+
+def test_parameters_of_one_number_are_shown_as_they_are():
+    assert repr(D.Normal(0.0, fb.tensor(2.0, requires_grad=True))) == "Normal(loc: 0.0, scale: 2.0)"
+    assert repr(D.Normal(fb.tensor([0.5]), fb.ones(1))) == "Normal(loc: tensor([0.5000]), scale: tensor([1.]))"
+    assert repr(D.Normal(fb.zeros(2), 1.0)) == "Normal(loc: torch.Size([2]), scale: torch.Size([2]))"

@@ -1008,3 +1008,11 @@ def test_a_draft_of_a_program_without_issues_is_what_export_gives():
 
     assert program._report.successful()
     assert str(program.graph) == str(export(net, (x,), dynamic_shapes={"x": {0: Dim("batch")}}).graph)
+
+
+def test_lines_without_a_text_are_shown_as_not_found():
+    names = {"nn": nn}
+    exec(compile("class Doubled(nn.Module):\n    def forward(self, x):\n        return x * 2\n", "<no file>", "exec"), names)
+    shown = str(export(names["Doubled"](), (fb.ones(2),)))
+
+    assert "# No stacktrace found for following nodes" in shown

@@ -234,4 +234,4 @@ class Distribution:
 def _shown(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
-    return value.item() if value.numel() == 1 and value.dim() == 0 else value.size()
+    return format(value) if value.numel() == 1 else value.size()

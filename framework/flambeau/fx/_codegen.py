@@ -377,7 +377,7 @@ class _Writer:
         """Write a comment with the line of the program that `node` comes from, where it is another than `last_place`."""
         if node.op in ("placeholder", "output"):
             return last_place
-        place = _place_of(node.stack_trace) if node.stack_trace else "No stacktrace found for following nodes"
+        place = _place_of(node.stack_trace or "") or "No stacktrace found for following nodes"
         if place == last_place:
             return last_place
         text = f"# {place}"
@@ -401,7 +401,7 @@ _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
 
 
 def _place_of(trace: str) -> str:
-    """The innermost line of a stack trace: file, line number, function and text."""
+    """The innermost line of a stack trace: file, line number, function and text; nothing where no file has the text."""
     lines = [line.strip() for line in trace.strip().split("\n")]
     for i in range(len(lines) - 2, -1, -1):
         found = _FRAME.match(lines[i])

@@ -528,9 +528,11 @@ def tensorsolve(input, other, dims: Sequence[int] | None = None):
         input = OPS["movedim"].function(input, dims, list(range(input.ndim - len(dims), input.ndim)))
     rest = input.shape[other.ndim :]
     if input.numel() != prod(rest) ** 2 or prod(rest) != other.numel():
+        first = prod(input.shape[: other.ndim])
+        got = f"{prod(rest)} != {first}" if prod(rest) != first else f"{first} for other, which has {other.numel()} elements"
         raise RuntimeError(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
-            f"but got {prod(rest)} != {prod(input.shape[: other.ndim])}\n{describe(input=input, other=other)}"
+            f"but got {got}\n{describe(input=input, other=other)}"
         )
     return solve(input.reshape(other.numel(), prod(rest)), other.reshape(-1)).reshape(rest)
 

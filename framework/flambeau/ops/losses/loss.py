@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import log, log1p, log1p_exp, maximum, sigmoid, where
 
 from ... import dtypes
+from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64, FLOATING
 from ...tensor import Tensor
 from .. import _dispatch
@@ -54,9 +54,7 @@ def reduction_of(reduction: str, size_average: Any = None, reduce: Any = None) -
             reduction = "none"
         else:
             reduction = "mean" if size_average is None or size_average else "sum"
-        warnings.warn(
-            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", UserWarning, stacklevel=4
-        )
+        warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.")
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"{reduction} is not a valid value for reduction; use 'mean', 'sum' or 'none'")
     return reduction
@@ -72,10 +70,9 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 def of_one_shape(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both, broadcast together, with a warning where they had to be, which is seldom meant."""
     if input._array.shape != target._array.shape:
-        warnings.warn(
+        warn(
             f"{name}: Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
-            "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
-            stacklevel=4,
+            "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
         )
         if not input.ndim or not target.ndim:
             # The dtype of a number counts as much as that of the other operand, once it has as many dimensions.
@@ -352,10 +349,9 @@ def kl_div(input, target, size_average: bool | int | None = None, reduce: bool |
     else:
         chosen = reduction_of(reduction, size_average, reduce)
         if chosen == "mean":
-            warnings.warn(
+            warn(
                 "kl_div: reduction 'mean' divides the total loss by both the batch size and the support size. 'batchmean' divides "
-                "only by the batch size, and aligns with the KL math definition.",
-                stacklevel=3,
+                "only by the batch size, and aligns with the KL math definition."
             )
     if input.is_complex() or target.is_complex():
         raise RuntimeError(f"kl_div: Complex inputs not supported\n{describe(input=input, target=target)}")
