@@ -28,7 +28,8 @@ class Formula:
     `direct` computes it on operands of dtypes it was specialised for (`flambeau_kernels.specialise`), arrays of shapes that broadcast and
     numbers, and returns a new array; `direct_` stores the result in its first operand; `enter` takes objects that hold arrays
     and returns a new one; `enter_` stores in the first of them where nothing is to be recorded, `enter_unrecorded_` whatever the history
-    of operands, `enter_untracked_` in marked memory too. None: the caller goes its own way.
+    of operands, `enter_untracked_` in marked memory too. `direct_before` and `enter_before` store in what is given before the operands.
+    None: the caller goes its own way.
 
     Args:
         fn: the function. Its globals and closure may hold numbers and further straight-line functions.
@@ -39,7 +40,7 @@ class Formula:
 
     __slots__ = (
         "fn", "name", "ufunc", "thorough", "_bound", "_key", "_exact", "__weakref__", "compiled", "direct", "direct_", "enter", "enter_",
-        "enter_unrecorded_", "enter_untracked_",
+        "enter_unrecorded_", "enter_untracked_", "direct_before", "enter_before",
     )  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], name: str | None = None, ufunc: Any = None, thorough: bool = False) -> None:
@@ -59,6 +60,8 @@ class Formula:
         self.enter_: Callable[..., Any] = refuse
         self.enter_unrecorded_: Callable[..., Any] = refuse
         self.enter_untracked_: Callable[..., Any] = refuse
+        self.direct_before: Callable[..., Any] = refuse
+        self.enter_before: Callable[..., Any] = refuse
 
     def __repr__(self) -> str:
         return f"Formula({self.name})"

@@ -397,28 +397,29 @@ def _stored(op: Op) -> list[str]:
     """Lines that compute a usual call and store its result in `out`, or go on; nothing was written then."""
     operands = ", ".join([f"*{n}" if n in _lists(op) else n for n in _operands(op)])
     of_elements = isinstance(op, ElementwiseOp)
+    written = ["v = out._storage", "v[0] += 1", "v[1] = next_seq()", "return out"]
     store = [
         "if made is not None:",
         f"    if not MARKED and hot_calls.store_in(out, made, {operands}):",
-        "        v = out._storage",
-        "        v[0] += 1",
-        "        v[1] = next_seq()",
-        "        return out",
+        *indented(indented(written)),
         f"    if store_plainly(out, made, ({operands},), {of_elements}):",
         "        return out",
     ]
     if not of_elements and op.forwards_to is None:
         lines = op.asking(op.params)                  # each answer ends by being returned
         return [*lines[:-2], *store] if len(op.answers) == 1 else []
+    before: list[str] = []
     if of_elements:
-        made = _entered(op, {})
+        made, at_once = _entered(op, {}), _entered(op, {}, "enter_before", "out")
         if made is None:
             return []
-        compute = [f"made = {made}"]
     else:
-        compute = [f"found = forwards_to({', '.join(op.params)})", "made = None if found is None else found[0].enter(*found[1])"]
-    small = f"if out.__class__ is Tensor and (_o := out._array).__class__ is ndarray and _o.size <= {MOST_STORED}:"
-    return [small, *indented([*compute, *store])]
+        before = [f"found = forwards_to({', '.join(op.params)})"]
+        made = "None if found is None else found[0].enter(*found[1])"
+        at_once = "None if found is None else found[0].store_at_once(out, *found[1])"
+    directly = [] if at_once is None else [f"if _o.size >= {LEAST_STORED_AT_ONCE} and ({at_once}) is not None:", *indented(written)]
+    copied = [f"if _o.size <= {MOST_STORED}:", *indented([f"made = {made}", *store])]
+    return ["if out.__class__ is Tensor and (_o := out._array).__class__ is ndarray:", *indented([*before, *directly, *copied])]
 
 
 def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:
@@ -437,16 +438,16 @@ def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:
     return [f"made = {made}", "if made is not None:", "    if made._node is None:", "        return made", *indented(record)]
 
 
-def _entered(op: ElementwiseOp, fixed: dict[str, str]) -> str | None:
-    """Text of the call of the builtin; None where the operands are too many."""
-    params = [fixed.get(n, n) for n in op.params]
+def _entered(op: ElementwiseOp, fixed: dict[str, str], builtin: str = "enter", *before: str) -> str | None:
+    """Text of the call of a builtin, with what comes `before` the operands; None where these are too many."""
+    params = [*before, *[fixed.get(n, n) for n in op.params]]
     if not op.keyword_only:
-        made = f"FORMULA.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS else None
+        made = f"FORMULA.{builtin}({', '.join(params)})" if len(params) <= _MOST_OPERANDS else None
     else:
-        made = f"FULL_FORMULA.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS and not fixed else None
-        if op.short is not None and len(op.positional) <= _MOST_OPERANDS:
+        made = f"FULL_FORMULA.{builtin}({', '.join(params)})" if len(params) <= _MOST_OPERANDS and not fixed else None
+        if op.short is not None and len(before) + len(op.positional) <= _MOST_OPERANDS:
             usual = " and ".join(_usual(op, n) for n in op.keyword_only if n not in fixed)
-            plain = f"FORMULA.enter({', '.join(op.positional)})"
+            plain = f"FORMULA.{builtin}({', '.join([*before, *op.positional])})"
             made = f"{plain} if {usual} else {made}" if usual else plain
     return _accepted(op, made) if made else None
 
@@ -464,6 +465,8 @@ _MOST_OPERANDS = 4                                    # that `Formula.enter` tak
 # Elements of an `out` that are computed as a new array and copied, both in the second cache, rather than by the general way, which costs
 # more than the copy. What cannot be stored is computed again there.
 MOST_STORED = 1 << 17
+# From so many on the builtin stores in `out` itself; those of fewer are not worth another builtin.
+LEAST_STORED_AT_ONCE = 4096
 
 
 _scope["ONE"], _scope["ZERO"] = 1, 0

@@ -628,6 +628,10 @@ class Op:
 
         return _entry.make_enter_inplace(self)
 
+    def store_at_once(self, out: Any, *args: Any) -> Any:
+        """Store the result of a usual call in the Tensor `out`, whose versions the caller counts, or return None having done nothing."""
+        return None
+
     def enter_among_others(self, args: tuple[Any, ...]) -> Any:
         """`enter`; a composition under interpreters is taken apart, so that they see its parts."""
         return (self.run if self.kind == "composite" and _state.transformed() else self.enter)(*args)

@@ -345,6 +345,9 @@ class ElementwiseOp(Derivatives):
         if plan is not None:
             plan.by_numpy = not answers
 
+    def store_at_once(self, out: Any, *args: Any) -> Any:
+        return self.formula.enter_before(out, *args) if not self.keyword_only and self.accepts(args) else None
+
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
             raise TypeError(f"{self.public_name}(): argument 'out' must be Tensor, not {type(out).__name__}")

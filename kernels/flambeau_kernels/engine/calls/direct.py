@@ -302,6 +302,7 @@ def forget() -> None:
     for formula, known in list(_learned.items()):
         formula.direct = formula.direct_ = formula.enter = refuse
         formula.enter_ = formula.enter_unrecorded_ = formula.enter_untracked_ = refuse
+        formula.direct_before = formula.enter_before = refuse
         known.head[COUNT] = 0
     _learned.clear()
     _sought.clear()
@@ -310,30 +311,36 @@ def forget() -> None:
 flambeau_kernels.plans_kept_elsewhere.append(forget)
 
 
+# Where results go: to a new array, to the first operand, or to an array that is given before the operands.
+NEW, FIRST, BEFORE = "", "_", "_before"
+
+
 class _Builtin(NamedTuple):
-    """What an attribute of a formula is: a builtin of arrays, or of objects around the one called `inner`; and whether either stores in
-    its first operand, and then what those of objects look at (`objects.entering_in_place`).
+    """What an attribute of a formula is: a builtin of arrays, or of objects around the one called `inner`; where either stores, and then
+    what those of objects look at (`objects.entering_in_place`).
     """
 
     inner: str | None
-    in_place: bool
+    to: str
     free: int = objects.RECORDED
 
 
 _BUILTINS = {
-    "direct": _Builtin(None, False), "enter": _Builtin("direct", False),
-    "direct_": _Builtin(None, True), "enter_": _Builtin("direct_", True),
-    "enter_unrecorded_": _Builtin("direct_", True, objects.UNRECORDED), "enter_untracked_": _Builtin("direct_", True, objects.UNTRACKED),
+    "direct": _Builtin(None, NEW), "enter": _Builtin("direct", NEW),
+    "direct_": _Builtin(None, FIRST), "enter_": _Builtin("direct_", FIRST),
+    "enter_unrecorded_": _Builtin("direct_", FIRST, objects.UNRECORDED), "enter_untracked_": _Builtin("direct_", FIRST, objects.UNTRACKED),
+    "direct_before": _Builtin(None, BEFORE), "enter_before": _Builtin("direct_before", BEFORE),
 }  # fmt: skip
 
 
 def _made_when_called(formula: Formula, name: str) -> Callable[..., Any]:
     """Stands for a builtin, whose code is compiled for the first program that calls one: as much of it as most formulas take."""
     of = weakref.ref(formula)                         # which holds this function
+    is_spare = _BUILTINS[name].to == BEFORE           # others do the same, and copy the result
 
     def first(*operands: Any) -> Any:
         formula = of()
-        return None if formula is None else builtin(formula, name)(*operands)
+        return None if formula is None or is_spare and not _spare_repays() else builtin(formula, name)(*operands)
 
     return first
 
@@ -343,10 +350,10 @@ def builtin(formula: Formula, name: str) -> Callable[..., Any]:
     known = getattr(formula, name)
     if known is refuse or known.__class__ is not FunctionType:
         return known
-    inner, in_place, free = _BUILTINS[name]
+    inner, to, free = _BUILTINS[name]
     if inner is None:
-        made = _new_builtin(_learned[formula].head, in_place)
-    elif in_place:
+        made = _new_builtin(_learned[formula].head, to)
+    elif to:
         made = objects.entering_in_place(builtin(formula, inner), free)
     else:
         made = objects.entering(builtin(formula, inner))
@@ -354,11 +361,13 @@ def builtin(formula: Formula, name: str) -> Callable[..., Any]:
     return made
 
 
-def _new_builtin(head: np.ndarray, in_place: bool) -> Any:
-    return native.new_builtin()(ctypes.addressof(_method(in_place)), head, None)
+def _new_builtin(head: np.ndarray, to: str) -> Any:
+    return native.new_builtin()(ctypes.addressof(_method(to)), head, None)
 
 
 unpaid = Waiting(BUILTINS)
+_unpaid_spare = Waiting(BUILTINS)
+_COPY = 4.0                                           # what it costs to copy a result of ten thousand elements, in calls on few of them
 
 
 def repays() -> bool:
@@ -366,30 +375,35 @@ def repays() -> bool:
 
     That of those who store in their first operand does not count: few are called, and not for what others are.
     """
-    return False in _methods or _is_in_cache() or bool(unpaid.paid_for())
+    return NEW in _methods or _is_in_cache(NEW) or bool(unpaid.paid_for())
+
+
+def _spare_repays() -> bool:
+    return BEFORE in _methods or _is_in_cache(BEFORE) or bool(_unpaid_spare.paid_for(_COPY))
 
 
 @functools.cache
-def _is_in_cache() -> bool:
-    return llvm.available() is not None or llvm.is_cached(_text(False), llvm.PLAIN) and llvm.is_cached(objects.text(False), llvm.PLAIN)
+def _is_in_cache(to: str) -> bool:
+    parts = _text(to), objects.text(to != NEW)
+    return llvm.available() is not None or all(llvm.is_cached(part, llvm.PLAIN) for part in parts)
 
 
-_methods: dict[bool, Any] = {}                        # what builtins are made of, by whether they store in their first operand
+_methods: dict[str, Any] = {}                         # what builtins are made of, by where they store
 
 
-def _method(in_place: bool) -> Any:
-    if in_place not in _methods:
-        name, fastcall = "direct_" if in_place else "direct", 0x80
-        code = llvm.compile_ir(_text(in_place), f"flambeau_{name}", llvm.PLAIN)
-        _methods[in_place] = never_freed(native.MethodDef(name.encode(), code, fastcall, None))
-    return _methods[in_place]
+def _method(to: str) -> Any:
+    if to not in _methods:
+        name, fastcall = f"direct{to}", 0x80
+        code = llvm.compile_ir(_text(to), f"flambeau_{name}", llvm.PLAIN)
+        _methods[to] = never_freed(native.MethodDef(name.encode(), code, fastcall, None))
+    return _methods[to]
 
 
-def _text(in_place: bool) -> str:
+def _text(to: str) -> str:
     helpers = [fastcall._none(), fastcall._fits(), fastcall._same_shape(), fastcall._count(), fastcall._no_overlap(),
                fastcall._new_array()]
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
-    return "\n".join([*helpers, _RUN, _builtin("flambeau_direct_" if in_place else "flambeau_direct", in_place), mark])
+    return "\n".join([*helpers, _RUN, _builtin(f"flambeau_direct{to}", to), mark])
 
 
 _RUN = f"""
@@ -504,16 +518,21 @@ several:
 """
 
 
-def _finish(in_place: bool) -> str:
+def _finish(to: str) -> str:
     """Lines that give ``%made``, of the shape of ``%whole``."""
-    if in_place:
+    if to:
+        # Another shape is the caller's to refuse, or to give to what is stored in.
+        alike = "  %a0.alike = call i1 @same_shape(ptr %whole, ptr %a0)\n" if to == BEFORE else "  %a0.alike = or i1 true, %a0.fits\n"
         return f"""
-  %a0 = load ptr, ptr %args
+  %a0 = load ptr, ptr %args.given
   %a0.fits = call i1 @fits(ptr %table, ptr %a0, ptr %out, i32 {pyabi.C_CONTIGUOUS | pyabi.WRITEABLE})
-  br i1 %a0.fits, label %overlaps, label %next
+  br i1 %a0.fits, label %shapes, label %next
+shapes:
+{alike}  br i1 %a0.alike, label %overlaps, label %refuse
 overlaps:
-
-  %stride0.at = getelementptr i64, ptr %e, i64 {STRIDES}
+  %out.slot = mul i64 %arguments, {2 if to == BEFORE else 0}
+  %stride0.slot = add i64 %out.slot, {STRIDES}
+  %stride0.at = getelementptr i64, ptr %e, i64 %stride0.slot
   %stride0 = load i64, ptr %stride0.at
   %bytes0 = mul i64 %n, %stride0
   br label %other
@@ -538,7 +557,7 @@ beside:
   %o.more = icmp slt i64 %onext, %nargs
   br i1 %o.more, label %other, label %go, !llvm.loop !0
 go:
-  %made = load ptr, ptr %args
+  %made = load ptr, ptr %args.given
 {of_table("incref")}
   call void %incref(ptr %made)
 """
@@ -553,11 +572,13 @@ go:
 """
 
 
-def _builtin(name: str, in_place: bool) -> str:
+def _builtin(name: str, to: str) -> str:
     """The builtin that tries the entries in turn: those whose arguments these are, from their least size on."""
     return f"""
-define ptr @{name}(ptr %self, ptr %args, i64 %nargs) {{
+define ptr @{name}(ptr %self, ptr %args.given, i64 %nargs.given) {{
 entry:
+  %args = getelementptr ptr, ptr %args.given, i64 {int(to == BEFORE)}
+  %nargs = sub i64 %nargs.given, {int(to == BEFORE)}
 {field("head", "%self", pyabi.DATA, "ptr")}{at("table", "%head", TABLE, "ptr")}{at("count", "%head", COUNT)}
 {of_table("ndarray")}{of_table("float")}{of_table("int")}{of_table("int_value")}
   %entries = getelementptr i64, ptr %head, i64 {ENTRIES}
@@ -576,7 +597,7 @@ try:
   %has.kernel = icmp ne i64 %kernel, 0
   %in.one = and i1 %plain, %has.kernel
   br i1 %in.one, label %one.row, label %rows
-{_answer_in_one_row(in_place)}{_answer_in_rows(in_place)}refuse:
+{_answer_in_one_row(to)}{_answer_in_rows(to)}refuse:
   %none = call ptr @none(ptr %table)
   ret ptr %none
 }}
@@ -661,7 +682,7 @@ next:
 """
 
 
-def _answer_in_one_row(in_place: bool) -> str:
+def _answer_in_one_row(to: str) -> str:
     """Lines that answer for contiguous operands of one shape."""
     return f"""\
 one.row:
@@ -669,7 +690,7 @@ one.row:
   %enough = icmp sge i64 %n, %least
   br i1 %enough, label %finish, label %refuse
 finish:
-{_finish(in_place)}
+{_finish(to)}
   %last = getelementptr ptr, ptr %pointers, i64 %nargs
   %made.data.at = getelementptr i8, ptr %made, i64 {pyabi.DATA}
   %made.data = load ptr, ptr %made.data.at
@@ -679,8 +700,10 @@ finish:
 """
 
 
-def _answer_in_rows(in_place: bool) -> str:
-    """Lines that answer for operands that are laid out first, see `direct_layout`."""
+def _answer_in_rows(to: str) -> str:
+    """Lines that answer for operands that are laid out first, see `direct_layout`, which knows no array beside them and their result."""
+    if to == BEFORE:
+        return "rows:\n  br label %refuse\n"
     return f"""\
 rows:
 {at("layout", "%head", LAYOUT, "ptr")}{at("execute", "%head", EXECUTE, "ptr")}
@@ -689,13 +712,13 @@ rows:
 rows.ask:
   store ptr %e, ptr %question
 {"".join(_put("question", slot, value) for slot, value in ((1, "ptr %args"), (2, "ptr %pointers"), (3, "ptr %answer"),
-                                                         (4, f"i64 {int(in_place)}"), (5, "ptr %head")))}
+                                                         (4, f"i64 {int(to == FIRST)}"), (5, "ptr %head")))}
   call void %layout(i64 0, ptr %question)
   %rows.n = load i64, ptr %answer
   %rows.right = icmp sge i64 %rows.n, %least
   br i1 %rows.right, label %rows.make, label %refuse
 rows.make:
-{_make_strided(in_place)}
+{_make_strided(to)}
   %rows.last = getelementptr ptr, ptr %pointers, i64 %nargs
 {field("rows.data", "%rows.made", pyabi.DATA, "ptr")}
   store ptr %rows.data, ptr %rows.last
@@ -722,9 +745,9 @@ def _put(base: str, slot: int, value: str) -> str:
     return f"  %{base}.{slot} = getelementptr i64, ptr %{base}, i64 {slot}\n  store {value}, ptr %{base}.{slot}\n"
 
 
-def _make_strided(in_place: bool) -> str:
+def _make_strided(to: str) -> str:
     """Lines that give ``%rows.made``, whose shape and order are in the answer."""
-    if in_place:
+    if to == FIRST:
         return f"""
   %rows.made = load ptr, ptr %args
   %rows.fits = call i1 @fits(ptr %table, ptr %rows.made, ptr %out, i32 {pyabi.WRITEABLE})
