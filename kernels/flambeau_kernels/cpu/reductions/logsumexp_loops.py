@@ -19,7 +19,6 @@ from flambeau_kernels.engine.language import (
     flags,
     float32,
     float64,
-    independent,
     kernel,
     local,
     prefetch,
@@ -38,7 +37,6 @@ __all__ = ["plan"]
 GRAIN = 16384
 BLOCK = 1024
 LINE = 512  # bits of a line of memory
-NARROW = 64  # columns of a strip
 INF = float("inf")
 
 
@@ -75,12 +73,9 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
 
 
 def _columns_for(cut: Cut) -> dict[str, Any]:
-    """How columns are compiled: strips of few leave columns over from most vectors; rows are in eights, and some are left over."""
-    _, _, _, width, pieces, height, _, rows, *_ = cut.numbers
-    main = brief if width < NARROW else independent
-    high = min(rows, height)
-    even = rows % 8 == 0 and (pieces == 1 or height % 8 == 0)
-    return {"MAIN": main, "REST": main if high < 64 else brief, "EVEN": even, "SHORT": high < 8}
+    """How columns are compiled: rows are in eights, and some are left over."""
+    _, _, _, _, pieces, height, _, rows, *_ = cut.numbers
+    return {"EVEN": rows % 8 == 0 and (pieces == 1 or height % 8 == 0), "SHORT": min(rows, height) < 8}
 
 
 def finite(x):
@@ -132,7 +127,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
 
 @kernel
 def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *,
-            KIND, MAIN, REST, EVEN, SHORT):  # fmt: skip
+            KIND, EVEN, SHORT):  # fmt: skip
     bases = local(KIND, STRIP)
     totals = local(KIND, STRIP)
     item = chunk * per_chunk
@@ -143,7 +138,7 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
             bases[c] = KIND(-INF)
             totals[c] = KIND(0)
         while not SHORT and left >= 8:
-            for c in MAIN(range(narrow)):
+            for c in brief(range(narrow)):
                 q = p + c
                 a, b, d, e = KIND(q[0]), KIND(q[row]), KIND(q[2 * row]), KIND(q[3 * row])
                 f, g, h, i = KIND(q[4 * row]), KIND(q[5 * row]), KIND(q[6 * row]), KIND(q[7 * row])
@@ -158,7 +153,7 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
             p = p + 8 * row
             left -= 8
         while not EVEN and left > 0:
-            for c in REST(range(narrow)):
+            for c in brief(range(narrow)):
                 value = KIND(p[c])
                 base = bases[c]
                 top = maximum(base, value)
@@ -167,6 +162,6 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 bases[c] = top
             p = p + row
             left -= 1
-        for c in REST(range(narrow)):
+        for c in brief(range(narrow)):
             out[to + c] = widened(out)(log(totals[c]) + finite(bases[c]))
         item += 1
