@@ -77,7 +77,7 @@ def test_sum_of_negative_zeros_is_zero_and_large_arrays_are_refused():
     assert CALL["sum"](np.ones(4097, np.float32)) is None
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(dtype=st.sampled_from(DTYPES), sizes=st.tuples(st.integers(2, 40), st.integers(1, 40), st.integers(2, 40)),
        name=st.sampled_from(["matmul", "matmul_nt", "matmul_tn"]),
@@ -93,7 +93,7 @@ def test_matrix_products_read_either_memory_order(dtype, sizes, name, by_columns
     check_equal(CALL[name](a, b), expected)
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
 @pytest.mark.parametrize("sizes", [(2, 1, 2), (4, 4, 4), (3, 7, 5), (2, 512, 2), (32, 1, 64), (45, 1, 45), (8, 16, 16)])
 def test_products_of_bfloat16_are_sums_in_float32_rounded_once(sizes):
     m, k, n = sizes
@@ -107,7 +107,7 @@ def test_products_of_bfloat16_are_sums_in_float32_rounded_once(sizes):
     assert made.tobytes() == matmul.product_by_numpy(a, b).tobytes()
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
 def test_what_products_of_bfloat16_refuse():
     a = random(4, 4, dtype=BFLOAT16)
     for m, k, n in ((1, 4, 4), (4, 4, 1), (0, 4, 4), (4, 0, 4), (16, 16, 9), (2, 4, 300)):
@@ -123,7 +123,7 @@ def test_what_products_of_bfloat16_refuse():
     assert CALL["linear"](a[None], w, bias) is CALL["linear"](a[:1], w, bias) is None
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
 @pytest.mark.parametrize("sizes", [(2, 1, 2), (4, 4, 4), (3, 7, 5), (2, 512, 2), (32, 1, 64), (8, 16, 16)])
 def test_rows_of_bfloat16_through_weights_are_rounded_once(sizes):
     m, k, n = sizes
@@ -138,7 +138,7 @@ def test_rows_of_bfloat16_through_weights_are_rounded_once(sizes):
     check_equal(made.astype(np.float32), expected.astype(np.float32))
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", [(1, 2, 2, 2), (2, 4, 4, 4), (7, 3, 5, 8), (16, 7, 9, 8), (3, 2, 100, 2)])
 def test_products_of_batches_have_numpys_bits(dtype, sizes):
@@ -158,7 +158,7 @@ def test_all_products_of_two_vectors_have_numpys_bits(dtype):
         assert CALL["outer"](a, other) is None
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
 def test_what_products_of_batches_refuse():
     a = random(2, 4, 4)
     for m, k, n in ((1, 4, 4), (4, 1, 4), (4, 4, 1), (0, 4, 4), (4, 0, 4), (8, 8, 8)):
@@ -167,8 +167,24 @@ def test_what_products_of_batches_refuse():
         assert CALL["bmm"](a, other) is None
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
-@pytest.mark.parametrize("sizes", [(1, 4, 4), (4, 4, 1), (1, 4, 1), (0, 4, 4), (4, 0, 4)])
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(1, 4, 4), (4, 4, 1), (1, 5, 1), (1, 64, 64), (64, 64, 1), (1, 1000, 3), (1, 8192, 1), (300, 2, 1)])
+@pytest.mark.parametrize("by_columns", [(False, False), (False, True), (True, False), (True, True)])
+def test_products_of_a_row_or_a_column_have_numpys_bits(dtype, sizes, by_columns):
+    m, k, n = sizes
+    a, b = random(m, k, dtype=dtype), random(k, n, dtype=dtype, seed=1)
+    given = [np.asfortranarray(x) if f else x for x, f in zip((a, b), by_columns, strict=True)]
+
+    check_equal(CALL["matmul"](*given), given[0].dot(given[1]))
+    check_equal(CALL["matmul_nt"](a, b.T.copy()), a.dot(b.T.copy().T))
+    check_equal(CALL["matmul_tn"](a.T.copy(), b), a.T.copy().T.dot(b))
+    bias = random(n, dtype=dtype, seed=2)
+    check_equal(CALL["linear"](a, b.T.copy(), bias), a.dot(b.T.copy().T) + bias)
+
+
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 1, 4), (4, 1, 1), (1, 8193, 1), (1, 100, 100), (0, 4, 4), (4, 0, 4)])
 def test_products_that_numpy_computes_by_another_routine_are_refused(sizes):
     m, k, n = sizes
     a = random(4, 4)
@@ -178,7 +194,7 @@ def test_products_that_numpy_computes_by_another_routine_are_refused(sizes):
     assert CALL["matmul"](a, a.T) is None
 
 
-@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.skipif(not pyabi.has_blas(), reason="numpy's BLAS cannot be called directly")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4), (2, 1, 3, 4)])
 def test_linear_keeps_leading_dimensions(dtype, shape):
@@ -879,7 +895,7 @@ def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream, draw
              (CALL["normals"], random_stream._table, stream._state, 16, (4, 4)), (stream.normals, (4, 4)),
              (uniform_draws.uniforms, stream, (4, 4), a), (uniform_draws.integers, stream, (4, 4), 0, 5),
              (CALL["same"], a, a), (CALL["same"], a, b), (CALL["same"], a, w)]
-    calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias), (CALL["bmm"], a[None], a.T[None].copy())] if pyabi.has_gemm() else []
+    calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias), (CALL["bmm"], a[None], a.T[None].copy())] if pyabi.has_blas() else []
     objects = [a, b, w, bias, zero, np.dtype(np.float32), np.ndarray, None, float, int]
     for call, *args in calls:
         before = [sys.getrefcount(item) for item in objects]

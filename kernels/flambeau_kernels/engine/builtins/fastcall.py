@@ -16,17 +16,17 @@ from flambeau_kernels.scalar.symbols import F32, F64, Kind
 
 # Larger arrays repay the compiled tier with its threads, and should not be worked on while holding the lock.
 MOST_ELEMENTS = 65536
-# Multiplications in one matrix product: up to this many OpenBLAS works on one thread.
-MOST_PRODUCTS = hot_calls.MOST_PRODUCTS
+# Multiplications in one product of matrices, and of one with a vector: up to this many OpenBLAS works on one thread.
+MOST_PRODUCTS, MOST_THIN_PRODUCTS = hot_calls.MOST_PRODUCTS, hot_calls.MOST_THIN_PRODUCTS
 C_ORDER = pyabi.C_CONTIGUOUS | pyabi.ALIGNED
 
 
 @dataclasses.dataclass(frozen=True)
 class Real:
-    """A dtype builtins are made for; `gemm` is the BLAS routine of its matrix product."""
+    """A dtype builtins are made for; `letter` begins the names of its BLAS routines."""
 
     kind: Kind
-    gemm: str
+    letter: str
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Real:
         return self.kind.bits // 8
 
 
-REALS = (Real(F32, "sgemm"), Real(F64, "dgemm"))
+REALS = (Real(F32, "s"), Real(F64, "d"))
 
 
 @dataclasses.dataclass(frozen=True)

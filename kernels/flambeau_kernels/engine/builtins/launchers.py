@@ -41,7 +41,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
 
     sum (array) to 0-d, of up to 4,096 elements; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D,
         stored by rows or by columns; matmul, matmul_nt and linear of bfloat16 too, by rows;
-        linear (x, weight, bias); bmm (a, b), 3-D; outer (a, b), 1-D. Products of one row or column are refused.
+        linear (x, weight, bias); bmm (a, b), 3-D; outer (a, b), 1-D.
         cat stack (list of arrays, dim), of up to 64 kB; view expand (array, tuple of sizes), unsqueeze (array, dim) and
         restrided (array, shape, strides, bytes to skip), of any dtype; steps (array), its strides in elements; address
         (array), of its first element; transposed (array, dim, dim), permuted (array, tuple of dims), select (array, dim, index)
@@ -161,7 +161,7 @@ _disk_refused = False                                 # what the cache has for t
 
 
 def _builtins(body: bytes) -> dict[str, Callable[..., Any]]:
-    names = [name for name in _names() if pyabi.has_gemm() or name not in _NEED_BLAS]
+    names = [name for name in _names() if pyabi.has_blas() or name not in _NEED_BLAS]
     code = llvm.machine().load(body, tuple(f"fb_{name}" for name in (*names, *_OF_OBJECTS)))
     made = pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.table())
     if hot_calls.objects is not None:

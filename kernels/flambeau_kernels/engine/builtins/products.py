@@ -1,7 +1,7 @@
 """Builtins around matrix products, computed by the BLAS that numpy brought along.
 
-They answer only where numpy calls the same routine in the same way, so that results have numpy's bits: a product
-with a single row or column is numpy's gemv, and one of a matrix with itself its syrk.
+They answer only where numpy calls the same routine in the same way, so that results have numpy's bits: a product with a single row or
+column is gemv, of one of each dot. That of a matrix with itself is numpy's syrk, and refused.
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from flambeau_kernels.engine.builtins.fastcall import (
     BFLOAT16,
     MOST_ELEMENTS,
     MOST_PRODUCTS,
+    MOST_THIN_PRODUCTS,
     REALS,
     Code,
     Module,
@@ -41,8 +42,8 @@ class Matrix:
 def matmul(module: Module, name: str, transposed: Sequence[bool]) -> None:
     """Add the builtin of a 2-D product; `transposed` says of each operand whether its transpose is meant.
 
-    Operands may lie in memory row by row or column by column; a result of fewer than two rows or columns is
-    refused, and so is the product of a matrix with itself.
+    Operands may lie in memory row by row or column by column; the product of a matrix with itself is refused, and so is one with a
+    single number.
     """
     module.functions += [_matmul_part(name, real, transposed) for real in REALS]
     module.functions.append(entry(name, 2))
@@ -64,11 +65,11 @@ def _matmul_part(name: str, real: Real, transposed: Sequence[bool]) -> str:
     a, b = (_matrix(code, code.argument(k), transposed[k]) for k in range(2))
     code.require(code.let(f"icmp eq i64 {a.columns}, {b.rows}"))
     code.require(code.let(f"icmp ne ptr {a.data}, {b.data}"))
-    _require_product_size(code, a.rows, b.columns, a.columns)
+    _require_size(code, a.rows, b.columns, a.columns)
     code.do(f"store i64 {a.rows}, ptr {shape}")
     code.do(f"store i64 {b.columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 1')}")
     made = code.new_array(2, shape)
-    _gemm(code, a, b, code.data(made))
+    _multiply(code, a, b, code.data(made))
     code.do(f"ret ptr {made}")
     return code.text()
 
@@ -158,7 +159,64 @@ def _matrix(code: Part, item: str, transposed: bool) -> Matrix:
     return Matrix(rows, columns, layout, leading, data)
 
 
-def _require_product_size(code: Code, rows: str, columns: str, inner: str, most: int = MOST_PRODUCTS) -> None:
+def _require_size(code: Code, rows: str, columns: str, inner: str) -> None:
+    """Not large, and no product of a row or column with a single number, which numpy computes by another routine."""
+    thin = _is_one(code, rows, columns)
+    for length, least in ((rows, "1"), (columns, "1"), (inner, code.let(f"select i1 {thin}, i64 2, i64 1"))):
+        above = code.let(f"sub i64 {length}, {least}")
+        code.require(code.let(f"icmp ult i64 {above}, {MOST_ELEMENTS}"))
+    products = code.let(f"mul i64 {code.let(f'mul i64 {rows}, {columns}')}, {inner}")
+    code.require(code.let(f"icmp sle i64 {products}, {code.let(f'select i1 {thin}, i64 {MOST_THIN_PRODUCTS}, i64 {MOST_PRODUCTS}')}"))
+
+
+def _is_one(code: Code, *lengths: str) -> str:
+    """Whether any of the lengths is 1."""
+    first, *others = (code.let(f"icmp eq i64 {length}, 1") for length in lengths)
+    for other in others:
+        first = code.let(f"or i1 {first}, {other}")
+    return first
+
+
+def _multiply(code: Part, a: Matrix, b: Matrix, out: str) -> None:
+    """out = a @ b, on row-major `out`, by the routine that numpy calls for these sizes."""
+    one_row, one_column = _is_one(code, a.rows), _is_one(code, b.columns)
+    names = ("matrices", "row", "column", "both", "tall", "multiplied")
+    matrices, row, column, both, tall, done = (code.fresh(name) for name in names)
+    code.branch(one_row, row, tall)
+    code.label(tall)
+    code.branch(one_column, column, matrices)
+    code.label(row)
+    wide = code.fresh("wide")
+    code.branch(one_column, both, wide)
+    code.label(wide)
+    _gemv(code, b, a.data, out, transposed=True)
+    code.do(f"br label %{done}")
+    code.label(column)
+    _gemv(code, a, b.data, out, transposed=False)
+    code.do(f"br label %{done}")
+    code.label(both)
+    llvm = code.real.llvm
+    total = code.let(f"call {llvm} {code.slot(code.real.letter + 'dot')}(i64 {a.columns}, ptr {a.data}, i64 1, ptr {b.data}, i64 1)")
+    code.do(f"store {llvm} {total}, ptr {out}", f"br label %{done}")
+    code.label(matrices)
+    _gemm(code, a, b, out)
+    code.do(f"br label %{done}")
+    code.label(done)
+
+
+def _gemv(code: Part, a: Matrix, x: str, out: str, transposed: bool) -> None:
+    """out = a @ x, or a.T @ x, of contiguous vectors."""
+    llvm = code.real.llvm
+    as_it_lies = code.let(f"icmp eq i32 {a.layout}, {AS_IS}")
+    # The routine is told how the matrix lies, row by row.
+    down, along = (code.let(f"select i1 {as_it_lies}, i64 {p}, i64 {q}") for p, q in ((a.rows, a.columns), (a.columns, a.rows)))
+    straight, turned = (TRANSPOSED, AS_IS) if transposed else (AS_IS, TRANSPOSED)
+    layout = code.let(f"select i1 {as_it_lies}, i32 {straight}, i32 {turned}")
+    code.do(f"call void {code.slot(code.real.letter + 'gemv')}(i32 {ROW_MAJOR}, i32 {layout}, i64 {down}, i64 {along}, {llvm} 1.0, "
+            f"ptr {a.data}, i64 {a.leading}, ptr {x}, i64 1, {llvm} 0.0, ptr {out}, i64 1)")  # fmt: skip
+
+
+def _require_product_size(code: Code, rows: str, columns: str, inner: str, most: int) -> None:
     """Neither thin nor large; a length is bounded before it is multiplied, so nothing overflows."""
     for length, least in ((rows, 2), (columns, 2), (inner, 1)):
         above = code.let(f"sub i64 {length}, {least}")
@@ -170,7 +228,7 @@ def _require_product_size(code: Code, rows: str, columns: str, inner: str, most:
 def _gemm(code: Part, a: Matrix, b: Matrix, out: str) -> None:
     """out = a @ b, on row-major `out`."""
     llvm = code.real.llvm
-    code.do(f"call void {code.slot(code.real.gemm)}(i32 {ROW_MAJOR}, i32 {a.layout}, i32 {b.layout}, "
+    code.do(f"call void {code.slot(code.real.letter + 'gemm')}(i32 {ROW_MAJOR}, i32 {a.layout}, i32 {b.layout}, "
             f"i64 {a.rows}, i64 {b.columns}, i64 {a.columns}, {llvm} 1.0, ptr {a.data}, i64 {a.leading}, "
             f"ptr {b.data}, i64 {b.leading}, {llvm} 0.0, ptr {out}, i64 {b.columns})")
 
@@ -283,14 +341,14 @@ def _linear_part(name: str, real: Real) -> str:
     code.require(code.let(f"icmp eq i64 {code.element(x_shape, last, 'i64')}, {w.rows}"))
     code.require(code.let(f"icmp sgt i64 {w.rows}, 0"))
     rows = code.let(f"sdiv i64 {code.let(f'call i64 @count(ptr {x})')}, {w.rows}")
-    _require_product_size(code, rows, w.columns, w.rows)
+    _require_size(code, rows, w.columns, w.rows)
     size = code.let(f"mul i64 {last}, 8")
     code.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {shape}, ptr {x_shape}, i64 {size}, i1 false)",
             f"store i64 {w.columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 {last}')}")
     made = code.new_array(ndim, shape)
     out = code.data(made)
     left = Matrix(rows, w.rows, str(AS_IS), w.rows, code.data(x))
-    _gemm(code, left, w, out)
+    _multiply(code, left, w, out)
     arguments = f"ptr {out}, ptr {code.data(bias)}, i64 {rows}, i64 {w.columns}"
     code.do(f"call void @{name}.bias.{real.name}({arguments})", f"ret ptr {made}")
     return code.text()

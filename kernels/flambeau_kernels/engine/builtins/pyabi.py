@@ -35,12 +35,13 @@ _C_VERSION, _NDARRAY, _NEW_FROM_DESCR, _SET_BASE = 0, 2, 94, 282
 _LAST_FUNCTION = 305                                  # used here; the table is longer
 _NUMPY_2 = 0x02000000
 
-# cblas_?gemm with 64-bit integers, as it is named in numpy's wheels, by OpenBLAS itself, and by Apple.
-_GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPACK$ILP64")
+# A routine of BLAS with 64-bit integers, as it is named in numpy's wheels, by OpenBLAS itself, and by Apple.
+_BLAS_NAMES = ("scipy_cblas_{}64_", "cblas_{}64_", "cblas_{}$NEWLAPACK$ILP64")
+_BLAS = ("sgemm", "dgemm", "sgemv", "dgemv", "sdot", "ddot")
 
 SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref",
          "int_value", "new_tuple", "set_item", "sgemm", "dgemm", "list", "tuple", "int64", "set_base",
-         "new_int", "bfloat16", "slice", "Ellipsis", "float16", "int32", "int16", "int8", "uint8", "bool")
+         "new_int", "bfloat16", "slice", "Ellipsis", "sgemv", "dgemv", "sdot", "ddot", "float16", "int32", "int16", "int8", "uint8", "bool")
 
 
 def slot(name: str) -> int:
@@ -59,7 +60,7 @@ def table() -> np.ndarray:
         "incref": address_of(python.Py_IncRef), "decref": address_of(python.Py_DecRef),
         "int_value": address_of(python.PyLong_AsLongLongAndOverflow),
         "new_tuple": address_of(python.PyTuple_New), "set_item": address_of(python.PyTuple_SetItem),
-        "sgemm": _gemm("s"), "dgemm": _gemm("d"),
+        **{name: _blas(name) for name in _BLAS},
         "list": id(list), "tuple": id(tuple), "int64": id(np.dtype(np.int64)), "set_base": _numpy_functions()[_SET_BASE],
         "new_int": address_of(python.PyLong_FromSsize_t), "bfloat16": id(np.dtype(ml_dtypes.bfloat16)),
         "slice": id(slice), "Ellipsis": id(...),
@@ -111,9 +112,9 @@ def address_of(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def has_gemm() -> bool:
+def has_blas() -> bool:
     """Whether numpy's own BLAS can be called directly."""
-    return bool(table()[slot("sgemm")] and table()[slot("dgemm")])
+    return all(table()[slot(name)] for name in _BLAS)
 
 
 def keep_forever(item: object) -> None:
@@ -246,11 +247,11 @@ def numpy_function(index: int) -> int:
 
 
 @functools.cache
-def _gemm(letter: str) -> int:
+def _blas(routine: str) -> int:
     # Looking a name up in an extension module also searches the libraries it was linked with.
     library = ctypes.CDLL(_numpy_extension().__file__)
-    for name in _GEMM_NAMES:
-        function = getattr(library, name.format(letter), None)
+    for name in _BLAS_NAMES:
+        function = getattr(library, name.format(routine), None)
         if function is not None:
             return address_of(function)
     return 0
