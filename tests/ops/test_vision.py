@@ -479,3 +479,23 @@ def test_images_and_points_in_any_order_of_memory_are_looked_up_alike(mode: str)
         made.append((out.tolist(), x.grad.tolist(), points.grad.tolist()))
 
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [True, False])
+@pytest.mark.parametrize(("shape", "grid"), [((2, 3, 7, 70), (2, 40, 50, 2)), ((1, 2, 3, 5, 9), (1, 5, 20, 21, 3))], ids=["2-d", "3-d"])
+def test_halves_are_looked_up_by_the_roundings_of_the_composition(
+    shape: tuple[int, ...], grid: tuple[int, ...], align: bool, padding: str, mode: str, dtype: str
+) -> None:
+    kind = getattr(fb, dtype)
+    image, points = fb.tensor(RNG.normal(size=shape)).to(kind), fb.tensor(RNG.uniform(-1.4, 1.4, grid))
+    points.view(-1)[:3] = fb.tensor([float("nan"), float("inf"), -float("inf")])
+    points = points.to(kind)
+    how = {"mode": mode, "padding_mode": padding, "align_corners": align}
+
+    recorded = F.grid_sample(image.clone().requires_grad_(), points, **how)
+
+    for _ in range(3):  # the kernel takes over from one call to the next
+        np.testing.assert_array_equal(F.grid_sample(image, points, **how).float().numpy(), recorded.detach().float().numpy())

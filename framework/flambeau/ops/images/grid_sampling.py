@@ -139,12 +139,14 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
         return None
     _check_grid("grid_sample", input, grid, mode)
     a, points = input._array, grid._array
-    if a.ndim not in (4, 5) or a.dtype.char not in "fd" or not a.size or not points.size or prod(a.shape[2:]) >= 1 << 31:
+    if a.ndim not in (4, 5) or not a.size or not points.size or prod(a.shape[2:]) >= 1 << 31:
         return None
     if mode not in _MODES or padding_mode not in _PADDINGS:
         return None
     from flambeau_kernels.cpu.images import grid_lookups
 
+    if not grid_lookups.has_kernel(a.dtype, _MODES[mode]):
+        return None
     how = _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)
     run = grid_lookups.planned(a.shape, points.shape, a.dtype, *how)
     if not grid_lookups.has_gradients(a.dtype):

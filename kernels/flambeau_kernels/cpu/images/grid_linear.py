@@ -44,13 +44,13 @@ from .grid_points import (
 # padding and by where the corners of an image are, is most of the code, and is compiled once for all kernels that look up.
 
 
-def looked_at(point, depth, height, width, KIND, PADDING, ALIGN, DIMS):
+def looked_at(point, depth, height, width, KIND, PADDING, ALIGN, DIMS, ROUND):
     """Where a point of a grid looks, in elements."""
-    right = inside(in_elements(point[0], width, KIND, ALIGN), width, KIND, PADDING, ALIGN)
-    down = inside(in_elements(point[1], height, KIND, ALIGN), height, KIND, PADDING, ALIGN)
+    right = inside(in_elements(point[0], width, KIND, ALIGN, ROUND), width, KIND, PADDING, ALIGN, ROUND)
+    down = inside(in_elements(point[1], height, KIND, ALIGN, ROUND), height, KIND, PADDING, ALIGN, ROUND)
     back = KIND(0)
     if DIMS == 3:
-        back = inside(in_elements(point[2], depth, KIND, ALIGN), depth, KIND, PADDING, ALIGN)
+        back = inside(in_elements(point[2], depth, KIND, ALIGN, ROUND), depth, KIND, PADDING, ALIGN, ROUND)
     return right, down, back
 
 
@@ -60,11 +60,11 @@ def either(here, there, size, KIND, HERE, THERE):
 
 
 @kernel
-def find_nearest(chunk, grid, at, shown, count, depth, height, width, *, PADDING, ALIGN, DIMS):
+def find_nearest(chunk, grid, at, shown, count, depth, height, width, *, PADDING, ALIGN, DIMS, ROUND):
     """The element nearest to each of `count` points, the first of a line where there is none, and 1 where it is there."""
     KIND = widened(grid)
     for k in independent(range(count)):
-        right, down, back = looked_at(grid + DIMS * k, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+        right, down, back = looked_at(grid + DIMS * k, depth, height, width, KIND, PADDING, ALIGN, DIMS, ROUND)
         right, down, back = nearbyint(right), nearbyint(down), nearbyint(back)
         row = element(down, height, KIND)
         there = present(right, width, KIND) & present(down, height, KIND)
@@ -76,17 +76,18 @@ def find_nearest(chunk, grid, at, shown, count, depth, height, width, *, PADDING
 
 
 @kernel
-def find_corners(chunk, grid, at, weights, parts, shown, count, depth, height, width, *, PADDING, ALIGN, DIMS):
+def find_corners(chunk, grid, at, weights, parts, shown, count, depth, height, width, *, PADDING, ALIGN, DIMS, ROUND):
     """The elements around each of `count` points: their places and weights, the point's distances, bits of those there.
 
     The place is the first of a line where there is none.
     """
     KIND = widened(grid)
     for k in independent(range(count)):
-        right, down, back = looked_at(grid + DIMS * k, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+        right, down, back = looked_at(grid + DIMS * k, depth, height, width, KIND, PADDING, ALIGN, DIMS, ROUND)
         left, top, front = floor(right), floor(down), floor(back)
-        u, v, w = right - left, down - top, back - front
-        after, below, behind = left + KIND(1), top + KIND(1), front + KIND(1)
+        u, v, w = ROUND(right - left), ROUND(down - top), ROUND(back - front)
+        after, below, behind = ROUND(left + KIND(1)), ROUND(top + KIND(1)), ROUND(front + KIND(1))
+        u_less, v_less, w_less = ROUND(KIND(1) - u), ROUND(KIND(1) - v), ROUND(KIND(1) - w)
         parts[k], parts[BLOCK + k], parts[2 * BLOCK + k] = u, v, w
         columns = element(left, width, KIND), element(after, width, KIND)
         rows = element(top, height, KIND) * int32(width), element(below, height, KIND) * int32(width)
@@ -96,10 +97,10 @@ def find_corners(chunk, grid, at, weights, parts, shown, count, depth, height, w
             planes = element(front, depth, KIND) * size, element(behind, depth, KIND) * size
         for I in unroll(range(1 << DIMS)):
             at[I * BLOCK + k] = planes[I >> 2] + rows[I >> 1 & 1] + columns[I & 1]
-            weight = v if I & 2 else KIND(1) - v
+            weight = v if I & 2 else v_less
             if DIMS == 3:
-                weight = (w if I & 4 else KIND(1) - w) * weight
-            weights[I * BLOCK + k] = weight * (u if I & 1 else KIND(1) - u)
+                weight = ROUND((w if I & 4 else w_less) * weight)
+            weights[I * BLOCK + k] = ROUND(weight * (u if I & 1 else u_less))
         bits = either(left, after, width, KIND, 0x55, 0xAA) & either(top, below, height, KIND, 0x33, 0xCC)
         if DIMS == 3:
             bits = bits & either(front, behind, depth, KIND, 0x0F, 0xF0)
@@ -151,20 +152,20 @@ def neighbour(b, at, shown, k, I, KIND, ALL):
 
 
 # Neighbours that may be outside are most of the code of volumes, which have no copy without them.
-def mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, ALL):
+def mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, ALL, ROUND):
     """What the points of a block see of each channel."""
     for c in rolled(range(channels)):
         b, row = a + c * size, to + c * in_image
         for k in independent(range(count)):
-            total = neighbour(b, at, shown, k, 0, KIND, ALL) * weights[k]
+            total = ROUND(neighbour(b, at, shown, k, 0, KIND, ALL) * weights[k])
             for I in unroll(range(1, NEAR)):
-                total = total + neighbour(b, at, shown, k, I, KIND, ALL) * weights[I * BLOCK + k]
+                total = ROUND(total + ROUND(neighbour(b, at, shown, k, I, KIND, ALL) * weights[I * BLOCK + k]))
             row[k] = total
 
 
 @kernel
-def look_up(chunk, x, grid, out, finding, points, per, channels, depth, height, width, in_image, *, DIMS, MODE):
-    """Blocks of points of an image or a volume at a time, and these channel by channel."""
+def look_up(chunk, x, grid, out, finding, points, per, channels, depth, height, width, in_image, *, DIMS, MODE, ROUND):
+    """Blocks of points of an image or a volume at a time, and these channel by channel; of halves in float32, as `x` is then."""
     KIND = widened(out)
     size = depth * height * width
     NEAR = 1 << DIMS
@@ -184,11 +185,11 @@ def look_up(chunk, x, grid, out, finding, points, per, channels, depth, height, 
                 for k in independent(range(count)):
                     row[k] = seen(b, at, shown, k, 0, KIND)
         elif DIMS == 3:
-            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, False)
+            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, False, ROUND)
         elif all_shown(shown, count, (1 << NEAR) - 1):
-            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, True)
+            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, True, ROUND)
         else:
-            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, False)
+            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, False, ROUND)
         first += count
 
 

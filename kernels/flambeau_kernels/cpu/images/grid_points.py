@@ -1,4 +1,7 @@
-"""Points between elements of images and volumes, for kernels: each step rounded as the numpy of the fallback rounds it."""
+"""Points between elements of images and volumes, for kernels: each step rounded as the numpy of the fallback rounds it.
+
+Halves are computed in float32, each step of which `ROUND` rounds to the half; for other dtypes it is `unrounded`.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,28 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 
 
+def unrounded(x):
+    return x
+
+
 def element(x, size, KIND):
     """Which element of a line a whole-numbered coordinate is, the first where there is none."""
     return int32(where(present(x, size, KIND), x, KIND(0)))
 
 
-def in_elements(x, size, KIND, ALIGN):
+def in_elements(x, size, KIND, ALIGN, ROUND=unrounded):
     """From -1 .. 1 to elements."""
-    n = KIND(size)
-    return (x + KIND(1)) * ((n - KIND(1)) / KIND(2)) if ALIGN else ((x + KIND(1)) * n - KIND(1)) / KIND(2)
+    n, off = KIND(size), ROUND(x + KIND(1))
+    return ROUND(off * ((n - KIND(1)) / KIND(2))) if ALIGN else ROUND(ROUND(ROUND(off * n) - KIND(1)) / KIND(2))
 
 
-def folded(x, size, KIND, ALIGN):
+def folded(x, size, KIND, ALIGN, ROUND=unrounded):
     """How often the mirrors at both ends fold `x`, and what is left of it behind the last of them."""
     low = KIND(0) if ALIGN else KIND(-0.5)
     span = KIND(size - 1) if ALIGN else KIND(size)
-    off = abs(x - low)
-    times = floor(off / span)
-    return times, off - times * span
+    off = abs(ROUND(x - low))
+    times = floor(ROUND(off / span))
+    return times, ROUND(off - ROUND(times * span))
 
 
 def is_odd(times, KIND):
@@ -35,17 +42,17 @@ def is_odd(times, KIND):
     return times - floor(times / KIND(2)) * KIND(2) == KIND(1)
 
 
-def inside(x, size, KIND, PADDING, ALIGN):
+def inside(x, size, KIND, PADDING, ALIGN, ROUND=unrounded):
     """Where padding looks."""
     made = x
     if PADDING == REFLECTION:
-        times, rest = folded(x, size, KIND, ALIGN)
+        times, rest = folded(x, size, KIND, ALIGN, ROUND)
         span = KIND(size - 1) if ALIGN else KIND(size)
-        made = (span - rest if is_odd(times, KIND) else rest) + (KIND(0) if ALIGN else KIND(-0.5))
+        made = ROUND((ROUND(span - rest) if is_odd(times, KIND) else rest) + (KIND(0) if ALIGN else KIND(-0.5)))
     if PADDING != ZEROS:
         last = KIND(size - 1)
         made = made if made == made else KIND(0)
-        made = KIND(0) if made <= KIND(0) else (last if made >= last else made)
+        made = KIND(0) if made <= KIND(0) else (ROUND(last) if made >= last else made)
     return made
 
 
