@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from flambeau.ops._spec import OPS
 from flambeau.utils._python_dispatch import TorchDispatchMode
 
 M = fb.arange(6.0).reshape(2, 3)
@@ -109,3 +110,13 @@ def test_products_of_batches_have_the_same_bits_under_a_dispatch_mode_whatever_t
 
     assert plain.tolist() == seen.tolist()
     assert plain.tolist() == fb.einsum("bchw,bchw->bc", x.contiguous(), x.contiguous()).tolist()
+
+
+@pytest.mark.parametrize("dtype", [fb.int64, fb.int32, fb.uint8, fb.bfloat16, fb.float16, fb.complex64])
+def test_products_of_every_dtype_are_answered_by_the_plan(dtype):
+    a, b = (fb.arange(n * 40).reshape(n, 40).remainder(5).to(dtype) for n in (30, 20))
+
+    made = OPS["mm"].answer(a, b.T), OPS["inner"].answer(a, b)
+
+    expected = (a.real if dtype.is_complex else a).long() @ (b.real if dtype.is_complex else b).long().T
+    assert all(m is not None and fb.equal(m, expected.to(dtype)) for m in made)

@@ -40,11 +40,11 @@ def _product_elsewhere(a: Any, b: Any) -> Any:
 
 
 def large(a: Any, b: Any) -> Any:
-    """``a @ b`` of matrices that the small functions refuse, for their size or strides; None for anything else."""
+    """``a @ b`` of matrices that the small functions refuse, for their size, strides or dtype; None for anything else."""
     if type(a) is not ndarray or type(b) is not ndarray:
         return None
     d = a.dtype
-    if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.ndim == 2 and b.ndim == 2 and a.shape[1] == b.shape[0]:
+    if b.dtype is d and a.ndim == 2 and b.ndim == 2 and a.shape[1] == b.shape[0] and d.char in kernel.MULTIPLIED:
         return kernel.matmul(a, b)
     return None
 

@@ -33,6 +33,7 @@ from .._spec import (
     wrap_dims,
 )
 from ._einsum import evaluate
+from ._products import large
 from .products import dot, mm
 
 # -- einsum ------------------------------------------------------------------------------------------------------------------
@@ -156,9 +157,12 @@ def inner(input, other: Tensor):
 inner.forwards(_inner_of_vectors)
 
 
-@inner.plan(tensors=("input", "other"), dtypes="fdil")
+@inner.plan(tensors=("input", "other"))
 def _inner_of_matrices(a, b):
-    return product_by_numpy(a, b.T) if a.ndim == 2 == b.ndim else None
+    if a.ndim != 2 or b.ndim != 2:
+        return None
+    made = product_by_numpy(a, b.T)
+    return large(a, b.T) if made is None else made
 
 
 def _check_cross(input, other, dim):

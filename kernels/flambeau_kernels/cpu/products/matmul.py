@@ -48,7 +48,7 @@ from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.quiet import quietly
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["RECTIFIED", "dot", "has_microkernels", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant",
+__all__ = ["MULTIPLIED", "RECTIFIED", "dot", "has_microkernels", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant",
            "product_by_numpy", "batch_by_numpy", "dot_by_numpy", "spread_rows", "vector_by_numpy"]  # fmt: skip
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
@@ -153,6 +153,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _WIDENED = flambeau_kernels.conversion(FLOAT32)
 _ROUNDED = {d: flambeau_kernels.conversion(d) for d in map(np.dtype, (np.float16, ml_dtypes.bfloat16))}
 _BY_BLAS, _INTEGERS, _HALVES = frozenset("fdFD"), frozenset("bBhHiIlLqQ"), frozenset("eE")
+MULTIPLIED = _BY_BLAS | _INTEGERS | _HALVES            # characters of the dtypes that products are of
 
 
 def product_by_numpy(a: Any, b: Any) -> Any:
