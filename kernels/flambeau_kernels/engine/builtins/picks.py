@@ -79,12 +79,12 @@ def _along(module: Module, name: str, does: str, slices: bool) -> None:
     inner = code.let(f"call i64 @product(ptr {lengths}, i64 {behind}, i64 {ndim})")
     steps = ("0", "1", "0") if slices else (code.let(f"mul i64 {m}, {inner}"), inner, "1")
     size = code.field(dtype, pyabi.ITEM_SIZE, "i64")
+    all = code.let(f"call i64 @count(ptr {array})")
     if does is PICK:
         made = code.let(f"call ptr @new_array(ptr %table, ptr {dtype}, i32 {code.field(index, pyabi.NDIM, 'i32')}, ptr {moved})")
         code.return_null_if_null(made)
         to, of = made, array
     else:
-        all = code.let(f"call i64 @count(ptr {array})")
         bytes = code.let(f"mul i64 {all}, {size}")
         for other, length in ((index, code.let(f"mul i64 {places}, 8")), (values, code.let(f"mul i64 {count}, {size}"))):
             code.require(code.let(f"call i1 @separate(ptr {array}, i64 {bytes}, ptr {other}, i64 {length})"))
