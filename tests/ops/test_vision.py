@@ -499,3 +499,28 @@ def test_halves_are_looked_up_by_the_roundings_of_the_composition(
 
     for _ in range(3):  # the kernel takes over from one call to the next
         np.testing.assert_array_equal(F.grid_sample(image, points, **how).float().numpy(), recorded.detach().float().numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "reflection"])
+@pytest.mark.parametrize(("shape", "grid"), [((2, 5, 7, 30), (2, 40, 50, 2)), ((1, 3, 3, 5, 9), (1, 5, 20, 21, 3))], ids=["2-d", "3-d"])
+def test_images_whose_channels_lie_last_are_looked_up_to_the_bits_of_planes(
+    shape: tuple[int, ...], grid: tuple[int, ...], padding: str, mode: str, dtype: str
+) -> None:
+    if mode == "bicubic" and len(shape) == 5:
+        pytest.skip("of images alone")
+    image = fb.tensor(RNG.normal(size=shape)).to(getattr(fb, dtype))
+    last = image.to(memory_format=fb.channels_last if image.ndim == 4 else fb.channels_last_3d)
+    points = fb.tensor(RNG.uniform(-1.4, 1.4, grid)).to(image.dtype)
+    how = {"mode": mode, "padding_mode": padding, "align_corners": False}
+
+    for _ in range(3):  # the kernel takes over from one call to the next
+        results = []
+        for x in (image, last):
+            of = x.detach().requires_grad_(), points.detach().requires_grad_()
+            made = F.grid_sample(*of, **how)
+            results.append((F.grid_sample(x, points, **how), made, *fb.autograd.grad(made.sum(), of)))
+            assert made.is_contiguous()
+        for got, expected in zip(*reversed(results), strict=True):
+            np.testing.assert_array_equal(got.detach().double().numpy(), expected.detach().double().numpy())

@@ -132,7 +132,7 @@ def _grid_sample_by_numbers(run, input, grid, mode, padding_mode, align_corners)
     return run("grid_sampler", input, grid, _MODES[mode], _PADDINGS[padding_mode], bool(align_corners))
 
 
-@grid_sample.plan(by="shape", tensors=("input", "grid"))
+@grid_sample.plan(by="strides", tensors=("input", "grid"))
 def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
     """Images of one float dtype, by compiled loops whose results are those of the fallback to the last bit."""
     if align_corners is None:
@@ -145,10 +145,13 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
         return None
     from flambeau_kernels.cpu.images import grid_lookups
 
-    if not grid_lookups.has_kernel(a.dtype, _MODES[mode]):
+    if not grid_lookups.has_kernel(a.dtype, _MODES[mode]) or not points.flags.c_contiguous:
+        return None
+    last = grid_lookups.are_channels_last(a)
+    if not a.flags.c_contiguous and not (last and grid_lookups.takes_channels_last(a.dtype, _MODES[mode], prod(a.shape[1:]))):
         return None
     how = _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)
-    run = grid_lookups.planned(a.shape, points.shape, a.dtype, *how)
+    run = grid_lookups.planned(a.shape, points.shape, a.dtype, *how, last)
     if not grid_lookups.has_gradients(a.dtype):
         return Plan(run)
     return Plan(

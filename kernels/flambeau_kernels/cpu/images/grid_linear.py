@@ -152,10 +152,10 @@ def neighbour(b, at, shown, k, I, KIND, ALL):
 
 
 # Neighbours that may be outside are most of the code of volumes, which have no copy without them.
-def mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, ALL, ROUND):
+def mixed(a, to, at, weights, shown, count, channels, apart, in_image, KIND, NEAR, ALL, ROUND):
     """What the points of a block see of each channel."""
     for c in rolled(range(channels)):
-        b, row = a + c * size, to + c * in_image
+        b, row = a + c * apart, to + c * in_image
         for k in independent(range(count)):
             total = ROUND(neighbour(b, at, shown, k, 0, KIND, ALL) * weights[k])
             for I in unroll(range(1, NEAR)):
@@ -164,10 +164,14 @@ def mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR
 
 
 @kernel
-def look_up(chunk, x, grid, out, finding, points, per, channels, depth, height, width, in_image, *, DIMS, MODE, ROUND):
-    """Blocks of points of an image or a volume at a time, and these channel by channel; of halves in float32, as `x` is then."""
+def look_up(chunk, x, grid, out, finding, points, per, channels, depth, height, width, in_image, *, DIMS, MODE, ROUND, LAST):
+    """Blocks of points of an image or a volume at a time, and these channel by channel; of halves in float32, as `x` is then.
+
+    `LAST` says that channels lie last in `x`: then neighbours are `channels` elements apart, which are in the cache for the next channel.
+    """
     KIND = widened(out)
     size = depth * height * width
+    apart = 1 if LAST else size                       # of channels
     NEAR = 1 << DIMS
     at, weights, shown = local(int32, NEAR * BLOCK), local(KIND, NEAR * BLOCK), local(int32, BLOCK)
     parts = local(KIND, 3 * BLOCK)
@@ -179,17 +183,21 @@ def look_up(chunk, x, grid, out, finding, points, per, channels, depth, height, 
         to = out + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
         found(finding, grid + DIMS * first, at, weights, parts, shown, count, depth, height, width, MODE)
+        if LAST:
+            for I in unroll(range(1 if MODE == NEAREST else NEAR)):
+                for k in brief(range(count)):
+                    at[I * BLOCK + k] = at[I * BLOCK + k] * int32(channels)
         if MODE == NEAREST:
             for c in rolled(range(channels)):
-                b, row = a + c * size, to + c * in_image
+                b, row = a + c * apart, to + c * in_image
                 for k in independent(range(count)):
                     row[k] = seen(b, at, shown, k, 0, KIND)
         elif DIMS == 3:
-            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, False, ROUND)
+            mixed(a, to, at, weights, shown, count, channels, apart, in_image, KIND, NEAR, False, ROUND)
         elif all_shown(shown, count, (1 << NEAR) - 1):
-            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, True, ROUND)
+            mixed(a, to, at, weights, shown, count, channels, apart, in_image, KIND, NEAR, True, ROUND)
         else:
-            mixed(a, to, at, weights, shown, count, channels, size, in_image, KIND, NEAR, False, ROUND)
+            mixed(a, to, at, weights, shown, count, channels, apart, in_image, KIND, NEAR, False, ROUND)
         first += count
 
 

@@ -31,14 +31,27 @@ def has_kernel(dtype: np.dtype, mode: int) -> bool:
     return dtype.char in "fd" or mode != BICUBIC and dtype.name in _ROUNDS
 
 
+def takes_channels_last(dtype: np.dtype, mode: int, size: int) -> bool:
+    """Whether images whose channels lie last, of `size` elements each, are looked up as they lie."""
+    return dtype.char in "fd" and mode != BICUBIC and size < 1 << 31
+
+
 def has_gradients(dtype: np.dtype) -> bool:
     """Whether there are kernels for the gradients of images and points of `dtype`."""
     return dtype.char in "fd" and compiles()
 
 
+def are_channels_last(x: np.ndarray) -> bool:
+    """Whether images or volumes lie one after the other, and their channels last."""
+    return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
+
+
 def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool) -> np.ndarray:
-    """Contiguous images ``(N, C, H, W)`` at contiguous points ``(N, H', W', 2)`` of their dtype; or volumes, with a depth before H."""
-    chosen, constants = _forward(x.ndim, x.dtype, mode)
+    """Images ``(N, C, H, W)`` at contiguous points ``(N, H', W', 2)`` of their dtype; or volumes, with a depth before H.
+
+    Images are contiguous, or their channels lie last, see `takes_channels_last`.
+    """
+    chosen, constants = _forward(x.ndim, x.dtype, mode, are_channels_last(x))
     chunks, numbers = _cut(x.shape, grid.shape, mode)
     out = np.empty((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
     chosen.run(chunks, x, grid, out, _finder(x.ndim, x.dtype, mode, padding, align), *numbers, release=True, **constants)
@@ -52,10 +65,10 @@ def _cut(shape: tuple[int, ...], grid: tuple[int, ...], mode: int) -> tuple[int,
     return -(-points // per), (points, per, shape[1], *extents, each)
 
 
-def _forward(ndim: int, dtype: np.dtype, mode: int) -> tuple[Any, dict[str, Any]]:
+def _forward(ndim: int, dtype: np.dtype, mode: int, last: bool) -> tuple[Any, dict[str, Any]]:
     if mode == BICUBIC:
         return grid_bicubic.look_up, {}
-    return grid_linear.look_up, {"DIMS": ndim - 2, "MODE": mode, "ROUND": _ROUNDS.get(dtype.name, unrounded)}
+    return grid_linear.look_up, {"DIMS": ndim - 2, "MODE": mode, "ROUND": _ROUNDS.get(dtype.name, unrounded), "LAST": last}
 
 
 @kept()
@@ -78,7 +91,7 @@ def gradients(
     grad: np.ndarray, x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool, of_image: bool, of_points: bool
 ) -> tuple[Any, Any]:
     """What ``looked_up(x, grid, ...)`` hands back of `grad` to the images and to the points; None for what is not asked for."""
-    grad = contiguous(grad)
+    grad, x = contiguous(grad), contiguous(x)
     chunks, numbers = _cut(x.shape, grid.shape, mode)
     to_image = to_points = None
     if of_image:
@@ -106,15 +119,16 @@ def gradients(
 
 
 def planned(
-    shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int, padding: int, align: bool
+    shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int, padding: int, align: bool, last: bool = False
 ) -> Callable[[Any, Any], Any]:
     """``run(x, grid)`` for contiguous images or volumes and points of `dtype`, as `looked_up` takes; None in early calls.
 
     Args:
         mode: BILINEAR, NEAREST or, of images, BICUBIC.
         padding: ZEROS, BORDER or REFLECTION.
+        last: whether channels lie last, see `takes_channels_last`.
     """
-    chosen, constants = _forward(len(shape), dtype, mode)
+    chosen, constants = _forward(len(shape), dtype, mode, last)
     chunks, numbers = _cut(shape, grid, mode)
     result = (*shape[:2], *grid[1:-1])
     wide = _FLOAT32 if dtype.name in _ROUNDS else dtype
