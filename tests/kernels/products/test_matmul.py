@@ -635,7 +635,7 @@ def test_products_of_numpy_have_one_thread_of_blas_where_more_gain_little(rows, 
     assert bool(entered) is guarded
 
 
-LONG_SUMS = [(1, 1, 300_007), (4, 1, 100_003), (1, 4, 100_003), (5, 7, 50_000)]
+LONG_SUMS = [(1, 1, 400_007), (4, 1, 200_003), (1, 4, 200_003), (5, 7, 50_000)]
 
 
 @compiled

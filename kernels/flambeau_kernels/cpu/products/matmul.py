@@ -87,7 +87,7 @@ FULL_TILE = 16                                         # sums of a tile, in vect
 # lies, once for each block of them, which takes a third of the time of a copy.
 SPREAD_FOR = 512
 # Elements of a result up to which long sums are cut: more of them make blocks enough. Fewer pieces gain less than they cost.
-MOST_LONG_SUMS, FEWEST_PARTS = 256, 4
+MOST_LONG_SUMS, FEWEST_PARTS = 256, 12
 # Bytes of a line of the cache; lines a page apart share few places in it.
 LINE, PAGE = 64, 4096
 # Bytes of a result from which its memory is worth keeping for the next one.
