@@ -202,6 +202,7 @@ class _Program:
         self.of = func
         leaves, self.given = _leaves("an argument", (args, kwargs))
         self.shapes = [tuple(x.shape) for x in leaves]
+        self.ndims = [len(shape) for shape in self.shapes]
         self.made: Any = None
 
         def flat(*values: Any) -> Any:
@@ -239,14 +240,19 @@ class _Program:
         return [re.sub(r"\[num_users=\d+\] = ", "= ", str(node.format_node())) for node in nodes]
 
     def run(self, owner: Any, args: Any, kwargs: Any) -> Any:
-        if kwargs or len(args) != self.plain or not all(isinstance(x, Tensor) for x in args):
-            leaves, given = pytree.tree_flatten((args, kwargs))
-            if given != self.given:
-                raise RuntimeError(
-                    f"jit.trace: the trace takes arguments of the structure of the example: expected {self.given}, got {given}"
-                )
-        else:
-            leaves = args
+        leaves: Any = args
+        if kwargs or len(args) != self.plain or [x.ndim for x in args if isinstance(x, Tensor)] != self.ndims:
+            leaves = self._checked_leaves(args, kwargs)
+        results = self.forward(*[_read(owner, path, name) for path, name in self.read], *leaves)
+        return results[0] if self.makes_one else self.made.unflatten(results)
+
+    def _checked_leaves(self, args: Any, kwargs: Any) -> list[Tensor]:
+        """The tensors of a call. Raises: RuntimeError for arguments of other structure than those of the example."""
+        leaves, given = pytree.tree_flatten((args, kwargs))
+        if given != self.given:
+            raise RuntimeError(
+                f"jit.trace: the trace takes arguments of the structure of the example: expected {self.given}, got {given}"
+            )
         for at, (x, shape) in enumerate(zip(leaves, self.shapes, strict=True)):
             if not isinstance(x, Tensor):
                 raise RuntimeError(f"jit.trace: the trace takes Tensors, got {type(x).__name__} for input {at}")
@@ -254,8 +260,7 @@ class _Program:
                 raise RuntimeError(
                     f"jit.trace: the trace takes {len(shape)}-dimensional tensors like {shape} for input {at}, got {tuple(x.shape)}"
                 )
-        results = self.forward(*[_read(owner, path, name) for path, name in self.read], *leaves)
-        return results[0] if self.makes_one else self.made.unflatten(results)
+        return leaves
 
 
 def _parts_of(spec: Any) -> list[Any]:
