@@ -289,9 +289,11 @@ def _written(graph: Any) -> tuple[list[tuple[tuple[str, ...], str]], Callable[..
     names: dict[Any, str] = {}
     given = [f"read{k}" for k in range(len(read))]
     ends: dict[Any, list[Any]] = {}                   # values by the node that is the last to take them
+    taken_later: set[Any] = set()
     for node in reversed(nodes):
         for value in node.all_input_nodes:
-            if not any(value in found for found in ends.values()):
+            if value not in taken_later:
+                taken_later.add(value)
                 ends.setdefault(node, []).append(value)
 
     def text(x: Any) -> str:
