@@ -245,13 +245,17 @@ def as_size(n: Any) -> Any:
     return index(n)
 
 
+LAST = (1 << 63) - 1                                  # stands for the end in operators, whatever the size
+
+
 def slice_bounds(key: slice, n: Any) -> tuple[Any, Any, int]:
     """``key.indices(n)`` for a positive step, of a size and bounds that may be symbolic; a stop before the start is the start."""
-    start, stop = 0 if key.start is None else as_size(key.start), n if key.stop is None else as_size(key.stop)
+    start = 0 if key.start is None else as_size(key.start)
+    stop = n if key.stop is None or key.stop.__class__ is int and key.stop >= LAST else as_size(key.stop)
     step = 1 if key.step is None else index(key.step)
     if not any(x.__class__ is SymInt for x in (start, stop, n)):
         return key.indices(n)
-    start, stop = _within(start, n), n if key.stop is None else _within(stop, n)
+    start, stop = _within(start, n), n if stop is n else _within(stop, n)
     return start, start if stop < start else stop, step
 
 

@@ -234,3 +234,13 @@ def test_programs_add_decompositions_of_their_own() -> None:
     core = core_aten_decompositions()
     assert fb.ops.aten.addcmul.default in core
     assert fb.ops.aten.addmm.default not in core
+
+
+@pytest.mark.parametrize("part", [
+    lambda x: x[1:], lambda x: x[:, :-1], lambda x: x[-2:], lambda x: x[::2], lambda x: x[1:, 0], lambda x: x[..., 1:], lambda x: x[:],
+])  # fmt: skip
+def test_graphs_of_slices_hold_for_other_sizes(part: Any) -> None:
+    gm = make_fx(part)(fb.arange(12.0).view(4, 3))
+    x = fb.arange(30.0).view(6, 5)
+
+    assert gm(x).equal(part(x))

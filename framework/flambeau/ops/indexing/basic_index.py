@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import _state
 from ..._arrays import MetaArray, address, ndarray, restrided
-from ..._symbolic import SymInt, slice_bounds
+from ..._symbolic import LAST, SymInt, slice_bounds
 from ...tensor import Tensor
 from .._batching import run
 from .._spec import view
@@ -46,11 +46,18 @@ def _basic_parts(input: Tensor, key: Any) -> Tensor:
             made, d = unsqueeze.function(made, d), d + 1
         elif k.__class__ is slice:
             if k != slice(None) and d < made.ndim:
-                made = slice_dim.function(made, d, *slice_bounds(k, made.shape[d]))
+                made = slice_dim.function(made, d, *_as_written(k))
             d += 1
         else:
             made = select.function(made, d, k)
-    return view_shape.function(input, input.shape) if made is input else made
+    if made is not input:
+        return made
+    return slice_dim.function(input, 0, *_as_written(ALL)) if ALL in key and input.ndim else view_shape.function(input, input.shape)
+
+
+def _as_written(k: slice) -> tuple[Any, Any, int]:
+    """The bounds and the step of a slice as operators have them: a graph with them holds for other sizes."""
+    return 0 if k.start is None else k.start, LAST if k.stop is None else k.stop, 1 if k.step is None else k.step
 
 
 def with_steps(made: Any, a: Any, key: Any) -> Any:
@@ -197,7 +204,7 @@ def _index_saved(node: Any) -> dict[str, Any]:
             steps.append((tuple(sizes), {"dim": d}))
             sizes.insert(d, 1)
         elif k.__class__ is slice and k != slice(None):
-            bounds = {"start": 0 if k.start is None else k.start, "end": _LAST if k.stop is None else k.stop, "step": k.step or 1}
+            bounds = {"start": 0 if k.start is None else k.start, "end": LAST if k.stop is None else k.stop, "step": k.step or 1}
             steps.append((tuple(sizes), {"dim": d, **bounds}))
             sizes[d] = len(range(*k.indices(sizes[d])))
         elif k.__class__ is int:
@@ -209,7 +216,6 @@ def _index_saved(node: Any) -> dict[str, Any]:
     return {"input_shape": before, **saved}
 
 
-_LAST = (1 << 63) - 1
 basic_index.shown_by(
     "Node if (last := key[-1] if key else 0).__class__ is int else "
     "SLICE if last.__class__ is slice and (last.start is not None or last.stop is not None) else titled[name_of(key)]",

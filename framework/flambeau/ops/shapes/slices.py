@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import dtypes
 from ..._arrays import MetaArray, ndarray, restrided
-from ..._symbolic import SymInt, as_size
+from ..._symbolic import SymInt, as_size, slice_bounds
 from ...tensor import Tensor, wrap, wrap_dim
 from .._batching import run, shifted
 from .._spec import FUNCTION, METHOD, view
@@ -144,7 +144,7 @@ select.node_class.more_than_rule = True
 
 @view(surface=0, operator="slice(input, dim, start, stop, step)", samples="of getitem_op", public_name="narrow")
 def slice_dim(input, dim, start, stop, step):
-    """``input[start:stop:step]`` along `dim`, bounds already within the dimension."""
+    """``input[start:stop:step]`` along `dim`; a `stop` of 2**63 - 1 is the end, whatever the size."""
 
 
 slice_dim.shown_as("SliceBackward0", end="stop")
@@ -157,6 +157,8 @@ def _slice_undone(new, source, dim, start, stop, step):
 
 @slice_dim.kernel
 def _slice(a, dim, start, stop, step):
+    if type(a) is MetaArray:
+        start, stop, step = slice_bounds(slice(start, stop, step), a.shape[dim])
     return sliced(a, dim, start, stop, step)
 
 
