@@ -9,12 +9,11 @@ from typing import Any
 from . import vocabulary
 
 _WORDS = frozenset((*vocabulary.WORDS, *vocabulary.HOST_WORDS))
-# Words whose value in real numbers leaves no choice: IEEE 754 or whole numbers say every bit, or one library has them for all.
+# Words whose value in real numbers leaves no choice: IEEE 754 or whole numbers say every bit.
 _EXACT_WORDS = frozenset((
     "abs", "sqrt", "rsqrt", "floor", "ceil", "trunc", "nearbyint", "copysign", "where", "minimum", "maximum", "fmin", "fmax",
     "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "signbit", "sign", "real", "imag",
-    "conj", "bit_not", "fmod", "remainder", "floor_divide", "gcd", "lcm", "igamma", "igammac",
-    "round_to_float16", "round_to_bfloat16",
+    "conj", "bit_not", "fmod", "remainder", "floor_divide", "gcd", "lcm", "round_to_float16", "round_to_bfloat16",
 ))  # fmt: skip
 
 

@@ -49,12 +49,12 @@ def test_nobody_waits_for_a_machine_that_died_when_all_had_met_or_when_workers_h
     group.store, group.group_rank, group.group_world_size = store, 0, 2
     begin = time.monotonic()
 
-    assert agent._told(store, 0, 2, spec) is None
+    assert agent._reported_counts(store, 0, 2, spec) is None
     agent._exit_barrier()
 
     assert time.monotonic() - begin < 5
     store.set("agents/1", '["role", 3]')
-    assert agent._told(store, 0, 2, spec) == [["role", 1], ["role", 3]]
+    assert agent._reported_counts(store, 0, 2, spec) == [["role", 1], ["role", 3]]
 
 
 def test_ranks_of_machines_that_left_a_round_are_told():
