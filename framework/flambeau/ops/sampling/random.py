@@ -774,7 +774,8 @@ def _constant_in(x: Any, made: Tensor, title: str) -> Tensor:
         return made
     constant = OPS["piecewise_constant"]
     made = constant.function(made, x)
-    if made._node.__class__ is constant.node_class:
+    # A tensor that is still to be computed has no node to be named, and would be computed for it.
+    if made.__class__ is Tensor and made._node.__class__ is constant.node_class:
         made._node.__class__ = constant.classes_by_title[title]
     return made
 
