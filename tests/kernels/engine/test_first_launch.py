@@ -19,13 +19,17 @@ pytestmark = pytest.mark.skipif(kernels.backend() == "numpy", reason="the numpy 
 TWO = {np.add: lambda a, b: a + b, np.subtract: lambda a, b: a - b, np.multiply: lambda a, b: a * b, np.true_divide: lambda a, b: a / b}
 
 
-def test_a_first_sum_of_4096_elements_loads_no_compiler():
-    script = """
+@pytest.mark.parametrize(("program", "module"), [
+    ("assert not ((a + a) * 0.5 - a).numpy().any()", "llvmlite"),
+    ("assert (a @ a == 64).numpy().all()", "flambeau_kernels.engine.machine_code"),
+], ids=["sum", "product"])  # fmt: skip
+def test_first_sums_and_products_of_4096_elements_load_no_compiler(program, module):
+    script = f"""
 import sys
 import flambeau as fb
 a = fb.ones(64, 64)
-assert not ((a + a) * 0.5 - a).numpy().any()
-print("llvmlite" in sys.modules)
+{program}
+print({module!r} in sys.modules)
 """
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path})

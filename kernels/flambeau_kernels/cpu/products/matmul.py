@@ -43,7 +43,6 @@ import numpy as np
 import flambeau_kernels
 import flambeau_kernels.memory
 from flambeau_kernels import Formula, engines
-from flambeau_kernels.cpu.products import short_rows
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.quiet import quietly
 from flambeau_kernels.vocabulary import where
@@ -88,6 +87,8 @@ FULL_TILE = 16                                         # sums of a tile, in vect
 SPREAD_FOR = 512
 # Elements of a result up to which long sums are cut: more of them make blocks enough. Fewer pieces gain less than they cost.
 MOST_LONG_SUMS, FEWEST_PARTS = 256, 12
+# Elements of a row up to which `short_rows.py` takes a product with a vector: longer rows fill registers of their own.
+SHORT_ROW = 8
 # Bytes of a line of the cache; lines a page apart share few places in it.
 LINE, PAGE = 64, 4096
 # Bytes of a result from which its memory is worth keeping for the next one.
@@ -356,7 +357,7 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         return _by_elements
     if a.ndim == b.ndim == 2 and not accumulate and vector and not _invariant and has_microkernels():
         rows = b.T if m == 1 else a
-        if k <= short_rows.LONGEST and rows.strides[1] == rows.itemsize and rows.strides[0] >= k * rows.itemsize:
+        if k <= SHORT_ROW and rows.strides[1] == rows.itemsize and rows.strides[0] >= k * rows.itemsize:
             return _by_short_rows
     if a.dtype.itemsize == 1 and a.ndim == b.ndim == 2 and bias is None and not accumulate:
         from . import byte_products
@@ -490,6 +491,8 @@ def _by_elements(a: Any, b: Any, out: Any, bias: Any) -> None:
 
 def _by_short_rows(a: Any, b: Any, out: Any, bias: Any) -> None:
     """Of one column, or one row, and a matrix that is contiguous along the few elements of each sum."""
+    from . import short_rows  # which loads the compiler: programs of products alone need none
+
     if out.shape[0] == 1:
         a, b, out = b.T, a.T, out.T
     made = out if bias is None else np.empty(out.shape, _sums_of(out.dtype))

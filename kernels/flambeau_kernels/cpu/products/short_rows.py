@@ -13,9 +13,8 @@ import numpy as np
 from ...engine.language import independent, kernel, unroll, widened
 from ...vocabulary import fma
 
-__all__ = ["LONGEST", "product"]
+__all__ = ["product"]
 
-LONGEST = 8                                           # elements of a row; longer ones fill registers of their own
 ROWS = 1 << 14                                        # of a chunk
 
 
