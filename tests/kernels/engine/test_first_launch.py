@@ -21,7 +21,7 @@ TWO = {np.add: lambda a, b: a + b, np.subtract: lambda a, b: a - b, np.multiply:
 
 @pytest.mark.parametrize(("program", "module"), [
     ("assert not ((a + a) * 0.5 - a).numpy().any()", "llvmlite"),
-    ("assert (a @ a == 64).numpy().all()", "flambeau_kernels.engine.machine_code"),
+    ("assert ((a @ a).numpy() == 64).all()", "flambeau_kernels.engine.machine_code"),
 ], ids=["sum", "product"])  # fmt: skip
 def test_first_sums_and_products_of_4096_elements_load_no_compiler(program, module):
     script = f"""
