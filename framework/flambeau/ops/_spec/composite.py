@@ -68,9 +68,8 @@ class CompositeOp(Op):
 
     def result_shown_as(self, title: str) -> None:
         """Name the node of each result `title`, as PyTorch's operator has it, in the place of the last part that made it."""
-        fn = self.fn
+        fn: Callable[..., Any] = self.fn
 
-        @wraps(fn)
         def named(*args: Any, **more: Any) -> Any:
             if not _state.grad_enabled():
                 return fn(*args, **more)
@@ -82,7 +81,7 @@ class CompositeOp(Op):
                     node.__class__ = _entitled(node.__class__, title)
             return made
 
-        self.fn = named
+        self.fn = wraps(fn)(named)
 
 
 @cache

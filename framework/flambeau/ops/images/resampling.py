@@ -107,6 +107,7 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any, only_numb
         if given.ndim > 1:
             raise TypeError(f"{op}(): argument '{name}' must be a number or a tuple of them, not a Tensor of shape {tuple(given.shape)}")
         given = given.tolist()
+    each: tuple[Any, ...]
     if isinstance(given, (tuple, list)):
         if len(given) != n:
             raise ValueError(
