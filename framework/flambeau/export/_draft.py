@@ -25,8 +25,8 @@ from ..ops import _dispatch
 from ..random import fork_rng
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
-from ._trace import _Exporter
-from .dynamic_shapes import AdditionalInputs, Dim, _DimHint, _DimHintType, bound_inputs, sizes_of_inputs
+from ._trace import _Exporter, examined
+from .dynamic_shapes import Dim, _DimHint, _DimHintType, sizes_of_inputs
 from .exported_program import ExportedProgram
 
 __all__ = ["DraftExportReport", "FailureReport", "FailureType", "draft_export"]
@@ -141,14 +141,7 @@ def draft_export(
     >>> program._report.failures[0].failure_type.name, program.module()(fb.ones(2), fb.tensor(5))
     ('DATA_DEPENDENT_ERROR', tensor([2., 2.]))
     """
-    if not isinstance(mod, Module):
-        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
-    if not isinstance(args, tuple):
-        raise UserError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
-    kwargs = dict(kwargs or {})
-    if isinstance(dynamic_shapes, AdditionalInputs):
-        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    named = bound_inputs(mod.forward, args, kwargs)
+    kwargs, named, dynamic_shapes = examined(mod, args, kwargs, dynamic_shapes)
     sizes = sizes_of_inputs(named, dynamic_shapes)
     seen = _Seen(mod, args, kwargs)
     report = DraftExportReport([*seen.failures], {}, {}, seen.profiles)

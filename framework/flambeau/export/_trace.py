@@ -53,6 +53,13 @@ def export(
     >>> program.module()(-fb.ones(5, 3)).sum()
     tensor(0.)
     """
+    kwargs, named, dynamic_shapes = examined(mod, args, kwargs, dynamic_shapes)
+    sizes = sizes_of_inputs(named, dynamic_shapes)
+    return _Exporter(mod, args, kwargs, named, sizes, preserve_module_call_signature).program()
+
+
+def examined(mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """The keyword arguments, all arguments by the names of parameters, and the open sizes that were asked for. Raises: as `export`."""
     if not isinstance(mod, Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
@@ -60,9 +67,7 @@ def export(
     kwargs = dict(kwargs or {})
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    named = bound_inputs(mod.forward, args, kwargs)
-    sizes = sizes_of_inputs(named, dynamic_shapes)
-    return _Exporter(mod, args, kwargs, named, sizes, preserve_module_call_signature).program()
+    return kwargs, bound_inputs(mod.forward, args, kwargs), dynamic_shapes
 
 
 def export_for_training(
