@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = [
-    "ENGINES", "Engine", "account", "chosen", "choose", "kept", "kept_in", "of_plug_in", "plans_kept_elsewhere", "take_over", "taken_over",
+    "ENGINES", "Engine", "Refused", "account", "chosen", "choose", "kept", "kept_in", "of_plug_in", "plans_kept_elsewhere", "take_over",
+    "taken_over",
 ]  # fmt: skip
 
 
@@ -27,6 +28,10 @@ class Engine:
     def __init__(self, name: str, compiles: bool, launches: bool, multiplies: bool, jits_for_devices: bool = False) -> None:
         self.name, self.compiles, self.launches, self.multiplies = name, compiles, launches, multiplies
         self.jits_for_devices = jits_for_devices
+
+
+class Refused(RuntimeError):
+    """The engine made no code of one kernel, of which the program has been warned. Callers take another way where there is one."""
 
 
 ENGINES = {

@@ -373,6 +373,79 @@ def test_numba_takes_over_where_the_llvm_engine_fails_its_self_test(broken: str,
     assert said.split()[-2:] == ["True", "numba"]
 
 
+_REFUSED = """
+import sys, warnings
+import numpy as np
+import flambeau as fb
+from flambeau_kernels import engines
+from flambeau_kernels.engine.machine_code import llvm
+
+emit = llvm.Machine.emit_object
+def refusing(self, text, level=llvm.EVERYTHING, record=None):
+    # As if LLVM had no word for an instruction of these kernels.
+    named = any(f"@{name}" in text for name in REFUSED)
+    return emit(self, text.replace("ret void", "no such word") if named else text, level, record)
+llvm.Machine.emit_object = refusing
+if sys.argv[1:] == ["without numba"]:
+    sys.modules["numba"] = None
+said = []
+warnings.showwarning = lambda message, *rest: said.append(str(message).partition(":")[0])
+warnings.simplefilter("always")
+x = fb.arange(6000.0).reshape(300, 20)
+@fb.kernels.loop(mutates_args=("out",))
+def twice(i, x, out):
+    out[i] = x[i] * 2
+"""
+_KERNELS = ("kernel_twice", "kernel_row_chains", "gemm_")
+_USES = """
+out = fb.empty(6000)
+for _ in range(3):
+    twice(6000, x.flatten(), out)
+    sums, product = x.cumsum(1), x @ x.t()
+print((out == x.flatten() * 2).all().item(), np.array_equal(sums, x.numpy().cumsum(1)), np.array_equal(product, x.numpy() @ x.numpy().T))
+print(sorted(set(said)), len(said) == len(set(said)), engines.chosen().name)
+"""
+
+
+def test_a_kernel_that_llvm_refuses_is_told_once_and_compiled_by_numba(tmp_path: Any, fresh_python: Any) -> None:
+    program = _REFUSED.replace("REFUSED", repr(_KERNELS)) + _USES
+
+    (tmp_path / "program.py").write_text(program)     # loops are compiled from files alone
+    said = fresh_python(tmp_path / "program.py", FLAMBEAU_BACKEND="llvm", FLAMBEAU_CACHE="off", FLAMBEAU_STRICT="0").splitlines()
+
+    assert said[0] == "True True True"
+    assert said[1] == "['gemm_float32_float32', 'kernel_row_chains', 'kernel_twice'] True llvm"
+
+
+@pytest.mark.parametrize(("strict", "arguments", "error"), [("1", (), "BrokenKernel"), ("0", ("without numba",), "Refused")])
+def test_a_loop_that_nothing_else_compiles_is_an_error_that_names_it(strict: str, arguments: tuple[str, ...], error: str,
+                                                                      tmp_path: Any, fresh_python: Any) -> None:  # fmt: skip
+    program = _REFUSED.replace("REFUSED", repr(_KERNELS)) + """
+try:
+    twice(6000, x.flatten(), fb.empty(6000))
+except Exception as error:
+    print(type(error).__name__, str(error).partition(chr(10))[0], "FLAMBEAU_BACKEND=numpy" in str(error))
+"""
+    (tmp_path / "program.py").write_text(program)     # loops are compiled from files alone
+    said = fresh_python(tmp_path / "program.py", *arguments, FLAMBEAU_BACKEND="llvm", FLAMBEAU_CACHE="off", FLAMBEAU_STRICT=strict)
+
+    assert said.startswith(f"{error} kernel_twice: LLVM makes no code of this kernel: LLVM IR parsing error")
+    assert said.split()[-1] == str(strict == "0")
+
+
+def test_where_llvm_makes_no_code_at_all_numpy_computes_and_that_is_told(tmp_path: Any, fresh_python: Any) -> None:
+    program = _REFUSED.replace("named =", "text = text.replace('ret ', 'nor '); named =").replace("REFUSED", "()") + """
+print((x.exp() / 2).sum().isfinite().item(), fb.kernels.explain("exp", x))
+print(any(name == "the self-test of the llvm engine failed" for name in said))
+"""
+    (tmp_path / "program.py").write_text(program)     # loops are compiled from files alone
+    said = fresh_python(tmp_path / "program.py", FLAMBEAU_BACKEND="llvm", FLAMBEAU_CACHE="off", FLAMBEAU_STRICT="0")
+
+    assert "numpy tier: the self-test of the llvm engine failed" in said
+    assert "numba, which would take over, needs LLVM's code that runs kernels" in said
+    assert said.split()[-1] == "True"
+
+
 def test_the_self_test_passes_here() -> None:
     assert engines.taken_over() is None
 

@@ -368,7 +368,11 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         parts = _parts_of_sums(m, n, k)
         if parts > 1:
             return _in_parts(parts, accumulate)
-    return _by_own(a, b, out, bias, accumulate, then, at_once) or _by_blas(a, b, out, bias, accumulate) or general
+    try:
+        own = _by_own(a, b, out, bias, accumulate, then, at_once)
+    except engines.Refused:
+        own = None
+    return own or _by_blas(a, b, out, bias, accumulate) or general
 
 
 def _choose_then(a: Any, b: Any, out: Any, bias: Any, then: Formula, beside: Any) -> Callable[..., None]:

@@ -7,6 +7,7 @@ from the cache four milliseconds.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -180,7 +181,7 @@ def _object_code(compile: bool) -> bytes | None:
     key = hashlib.sha256(f"launchers|{machine.fingerprint}|{_sources()}".encode()).hexdigest()
     body = _body or (None if _disk_refused else llvm.disk().get(key))
     if body is None and compile:
-        body = _body = machine.emit_object(module_text(machine.scales))
+        body = _body = llvm.emitted("launchers", module_text(machine.scales))
         llvm.disk().put(key, body)
     return body
 
@@ -191,7 +192,8 @@ _body: bytes | None = None                            # compiled in this process
 def compile_ahead() -> None:
     """Compile the launchers if no cache has them, so that `load(compile=False)` finds them; for another thread."""
     if available()[0] and _loaded is None:
-        _object_code(compile=True)
+        with contextlib.suppress(engines.Refused):       # numpy's functions stay then
+            _object_code(compile=True)
 
 
 def _sources() -> str:

@@ -74,9 +74,7 @@ def address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) ->
     symbol = "kernel_" + re.sub(r"\W", "_", kernel.name)
     machine = llvm.machine()
     if engines.chosen().name == "numba":
-        from flambeau_kernels.numba_engine import kernels
-
-        return kernels.address(kernel.function, symbol, types, constants)
+        return _by_numba(kernel, symbol, types, constants)
     level = _level(kernel)
 
     def text() -> str:
@@ -88,7 +86,18 @@ def address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) ->
             llvm.show(kernel.name, kernel.function, made, level)
         return made
 
-    return llvm.compile_lazily(_facts(kernel, types, constants), text, symbol, level)
+    try:
+        return llvm.compile_lazily(_facts(kernel, types, constants), text, symbol, level)
+    except engines.Refused:
+        if not llvm.numba_stands_in():
+            raise
+        return _by_numba(kernel, symbol, types, constants)
+
+
+def _by_numba(kernel: Kernel, symbol: str, types: dict[str, Any], constants: dict[str, Any]) -> int:
+    from flambeau_kernels.numba_engine import kernels
+
+    return kernels.address(kernel.function, symbol, types, constants)
 
 
 def is_cached(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> bool:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -133,9 +132,7 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
         address = compiled(kernel)
     except Unsupported as unsupported:
         return f"no code for {unsupported}", None
-    except RuntimeError as error:
-        warnings.warn(f"{formula.name}: LLVM refused the kernel, the numpy tier runs: {error}",
-                      UserWarning, 3)
+    except RuntimeError as error:                      # of which llvm has warned
         return f"LLVM refused the kernel: {error}", None
     _show(formula, kernel)
     table = plan.table(where, address, kernel.cost, sum(a.itemsize for a in (*inputs, *outs)))
@@ -162,11 +159,15 @@ def row_loop(formula: Formula, inputs: tuple[str, ...], out: str, compute: np.dt
 
 def compiled(kernel: loops.Kernel) -> int:
     """The address of the loop `kernel`, compiled by the engine of the backend."""
-    if engines.chosen().name == "numba":
-        from flambeau_kernels.numba_engine import loops as numba_loops
+    if engines.chosen().name != "numba":
+        try:
+            return llvm.compile_ir(kernel.text, kernel.symbol, kernel.level)
+        except engines.Refused:
+            if not llvm.numba_stands_in():
+                raise
+    from flambeau_kernels.numba_engine import loops as numba_loops
 
-        return numba_loops.address(kernel)
-    return llvm.compile_ir(kernel.text, kernel.symbol, kernel.level)
+    return numba_loops.address(kernel)
 
 
 def is_kept(kernel: loops.Kernel) -> bool:

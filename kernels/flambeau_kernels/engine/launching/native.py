@@ -78,7 +78,8 @@ def address_of(function) -> int:
 
 
 @functools.cache
-def _code() -> dict[str, int]:
+def compiled() -> dict[str, int]:
+    """Addresses of this module's functions, by name. Raises: as `llvm.compile_symbols`."""
     return llvm.compile_symbols(_TEXT, ("execute", "run"), llvm.WRITTEN)
 
 
@@ -90,7 +91,7 @@ class MethodDef(ctypes.Structure):
 @functools.cache
 def _method() -> MethodDef:
     fastcall = 0x80
-    return never_freed(MethodDef(b"run_plan", _code()["run"], fastcall, None))
+    return never_freed(MethodDef(b"run_plan", compiled()["run"], fastcall, None))
 
 
 @functools.cache
@@ -108,12 +109,12 @@ def _run_by_ctypes(table: np.ndarray, *arrays: np.ndarray) -> None:
 
 def execute_address() -> int:
     """Of ``void execute(ptr plan, ptr pointers)``, which runs a plan on operands that lie at `pointers`."""
-    return _code()["execute"]
+    return compiled()["execute"]
 
 
 @functools.cache
 def _execute():
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_code()["execute"])
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(compiled()["execute"])
 
 
 def slot(name: str, index: int, llvm_type: str = "i64") -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import itertools
 import os
 import re
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import NamedTuple
 
+from flambeau_kernels import engines
 from flambeau_kernels.engine.machine_code import elf, loader, processors, soft_halves, targets
 from flambeau_kernels.engine.machine_code.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.machine_code.targets import Target
@@ -43,6 +43,10 @@ _addresses: dict[tuple[str, str], int] = {}
 _disk: ObjectCache | None = None
 _numbers = itertools.count()
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
+_refused: dict[str, str] = {}                         # what LLVM said of texts that it made no code of
+_STRICT = os.environ.get("FLAMBEAU_STRICT", "").strip() not in ("", "0")
+_WITHOUT = "FLAMBEAU_BACKEND=numba (the extra flambeau[numba]) and FLAMBEAU_BACKEND=numpy do without LLVM's code"
+SELF_TEST = "self_test"                               # what the name of the kernel begins with that is no program's
 
 
 class Compiled(NamedTuple):
@@ -70,6 +74,10 @@ class Unavailable(RuntimeError):
     """LLVM cannot be used in this process; the message says why. Callers go on with the numpy tier."""
 
 
+class BrokenKernel(AssertionError):
+    """As `engines.Refused`, with FLAMBEAU_STRICT=1: no other way is taken."""
+
+
 def available() -> str | None:
     """None when kernels can be compiled here, else the reason why not."""
     try:
@@ -81,16 +89,27 @@ def available() -> str | None:
 @functools.cache
 def _failure() -> str | None:
     """What the self-test says, where numba cannot take over."""
-    from flambeau_kernels import engines
     from flambeau_kernels.engine.machine_code import self_test
 
     problem = self_test.problem()
     if problem is None:
         return None
-    if importlib.util.find_spec("numba") is None:
-        return f"{problem}; numba, which would take over, is not installed: it takes the extra flambeau[numba]"
+    without_numba = self_test.problem_of_numba()
+    if without_numba is not None:
+        problem = f"{problem}; {without_numba}"
+        _warn_once(f"{problem}; kernels of numpy run instead, which are slower")
+        return problem
+    _warn_once(f"{problem}; numba compiles kernels instead, which takes seconds for each of them, and they are slower")
     engines.take_over(problem)
     return None
+
+
+@functools.cache
+def numba_stands_in() -> bool:
+    """Whether numba can compile what LLVM refused."""
+    from flambeau_kernels.engine.machine_code import self_test
+
+    return self_test.problem_of_numba() is None
 
 
 def compile_ir(text: str, symbol: str, level: int = EVERYTHING) -> int:
@@ -148,9 +167,30 @@ def _compile(text: Callable[[], str], name: str, level: int) -> bytes:
     start = time.thread_time()
     written = text()
     writing = time.thread_time() - start
-    body = machine().emit_object(written, level, functools.partial(_record, name, writing, len(written)))
+    body = emitted(name, written, level, functools.partial(_record, name, writing, len(written)))
     counts["compiled"] += 1
     return body
+
+
+def emitted(name: str, text: str, level: int = EVERYTHING, record: Callable[[float, float, int, str], None] | None = None) -> bytes:
+    """The object file that LLVM makes of the kernel `name`.
+
+    Raises: Refused, with LLVM's words, each time that it is asked for such a text, of which the program is warned the first time.
+    """
+    if text not in _refused:
+        try:
+            return machine().emit_object(text, level, record)
+        except Unavailable:
+            raise
+        # Nothing but calls of llvmlite, which fail by LLVM's words, or as another version may lack a function.
+        except Exception as error:
+            why = f"{name}: LLVM makes no code of this kernel: {error}".rstrip()
+            if _STRICT:
+                raise BrokenKernel(why) from error
+            _refused[text] = why
+            if not name.startswith(SELF_TEST):        # which says itself what follows from that
+                warnings.warn(f"{why}; a slower way is taken where there is one: {_WITHOUT}", UserWarning, stacklevel=2)
+    raise engines.Refused(_refused[text] if name.startswith(SELF_TEST) else f"{_refused[text]}; {_WITHOUT}")
 
 
 def _load_from_disk(body: bytes, symbols: tuple[str, ...]) -> dict[str, int] | None:
@@ -387,14 +427,14 @@ def _llvmlite():
     except Exception as error:
         why = f"llvmlite does not work here: {type(error).__name__}: {error}"
         if not isinstance(error, ModuleNotFoundError) or error.name != "llvmlite":
-            _warn_once(why + _shadowing(error))
+            _warn_once(f"{why}{_shadowing(error)}; kernels of numpy run instead, which are slower")
         raise Unavailable(why) from error
     return llvm
 
 
 @functools.cache
 def _warn_once(why: str) -> None:
-    warnings.warn(f"{why}; kernels of numpy run instead, which are slower", UserWarning, stacklevel=2)
+    warnings.warn(why, UserWarning, stacklevel=2)
 
 
 def _shadowing(error: BaseException) -> str:

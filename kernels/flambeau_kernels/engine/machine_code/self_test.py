@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.launching import loops
+from flambeau_kernels.engine.launching import loops, native
 from flambeau_kernels.engine.launching.loops import Operand
 from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.reference import WORDS_READ
 from flambeau_kernels.scalar.words import READING
 from flambeau_kernels.vocabulary import abs, sqrt, where
 
-__all__ = ["problem"]
+__all__ = ["problem", "problem_of_numba"]
 
 # More than the widest vectors hold, four of them side by side, and some left over.
 ELEMENTS = 131
@@ -32,11 +33,28 @@ def problem() -> str | None:
     x, y = (np.sin(places * places) * np.exp2(places % 13 - 6)).astype(np.float32).reshape(2, ELEMENTS)
     made = np.zeros_like(x)
     try:
-        _run(Formula(_tested, "self_test"), x, y, made)
-    except (RuntimeError, ValueError) as error:       # LLVM's words, and those for an object that cannot be loaded
+        _run(Formula(_tested, llvm.SELF_TEST), x, y, made)
+    # LLVM's words, and those for an object that cannot be loaded.
+    except (RuntimeError, ValueError, llvm.BrokenKernel) as error:
         return f"the self-test of the llvm engine failed: {error}"
     wrong = int((made != Formula(_tested).bind(WORDS_READ)(x, y)).sum())
     return f"the self-test of the llvm engine failed: {wrong} of {ELEMENTS} numbers are wrong" if wrong else None
+
+
+def problem_of_numba() -> str | None:
+    """None where numba's engine can take over, else why it cannot: kernels that it compiles are run by the same few texts."""
+    try:
+        import numba  # noqa: F401  # to see whether that works
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
+        why = "is not installed: it takes the extra flambeau[numba]" if missing else f"does not work here: {error}"
+        return f"numba, which would take over, {why}"
+    try:
+        pool.compiled()
+        native.compiled()
+    except (RuntimeError, ValueError, llvm.BrokenKernel):
+        return "numba, which would take over, needs LLVM's code that runs kernels, which is not made either"
+    return None
 
 
 def _run(formula: Formula, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:

@@ -77,7 +77,7 @@ def entry() -> tuple[int, int]:
 
 `fn` is ``void fn(i64 chunk, ptr data)``. Where the platform has no pool, `parallel` runs the chunks in the caller.
     """
-    return record(), _code()["parallel"]
+    return record(), compiled()["parallel"]
 
 
 def parallel(function: int, data: int, chunks: int) -> None:
@@ -134,7 +134,8 @@ def _reset() -> None:
 
 
 @functools.cache
-def _code() -> dict[str, int]:
+def compiled() -> dict[str, int]:
+    """Addresses of this module's functions, by name. Raises: as `llvm.compile_symbols`."""
     return llvm.compile_symbols(_text(), ("parallel",), llvm.WRITTEN)
 
 
@@ -142,7 +143,7 @@ def _code() -> dict[str, int]:
 def _caller():
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
                             ctypes.c_int64)(
-        _code()["parallel"])
+        compiled()["parallel"])
 
 
 def _text() -> str:
