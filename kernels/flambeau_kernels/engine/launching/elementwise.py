@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -132,8 +133,11 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
         address = compiled(kernel)
     except Unsupported as unsupported:
         return f"no code for {unsupported}", None
-    except RuntimeError as error:                      # of which llvm has warned
+    except engines.Refused as error:                  # of which the program has been warned
         return f"LLVM refused the kernel: {error}", None
+    except RuntimeError as error:                      # LLVM, or what it made, cannot be loaded
+        warnings.warn(f"{formula.name}: no kernel, the numpy tier runs: {error}", UserWarning, 3)
+        return f"no kernel: {error}", None
     _show(formula, kernel)
     table = plan.table(where, address, kernel.cost, sum(a.itemsize for a in (*inputs, *outs)))
     account = functools.partial(_account, where, kernel, table)
