@@ -121,15 +121,19 @@ def _overload(name: str, inplace: bool, out: bool) -> OpOverload:
 
 def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """What a mode is given for a call: an operator, its arguments and those by name; None for compositions that are taken apart."""
-    # What a recorded composition saves for backward comes from its parts, which are to be seen then.
-    composed = op.kind == "composite" and not op.one_operator and _is_recorded(args)
-    found = None if composed else _aten.operator_of(op, args, out, inplace)
+    # What such a composition saves for backward comes from its parts, which are to be seen then.
+    found = None if op.reads_parts and _is_recorded(args) and reads_parts(op, args) else _aten.operator_of(op, args, out, inplace)
     if found is not None:
         return found
     if op.kind == "composite":
         return None, args, {}
     kwargs = {} if out is None or inplace else {"out": out}
     return overload_of(op, inplace, bool(kwargs)), args, kwargs
+
+
+def reads_parts(op: Op, args: tuple[Any, ...]) -> bool:
+    """Whether the backward pass of a call of `op` reads what the op makes on its way."""
+    return op.reads_parts(*args) if callable(op.reads_parts) else op.reads_parts
 
 
 def _is_recorded(args: tuple[Any, ...]) -> bool:

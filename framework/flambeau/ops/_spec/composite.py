@@ -116,7 +116,7 @@ def composite(
     numpy_names: bool | None = None,
     overlap: Overlap = None,
     operator: str | None = None,
-    one_operator: bool = False,
+    reads_parts: bool | Callable[..., bool] = False,
     one_node: bool = False,
     samples: str = "",
     **facts: Unpack[Facts],
@@ -128,8 +128,8 @@ def composite(
             `nn.functional`, most of which PyTorch has in Python.
         overlap: which operands may share memory with what is written, see `Op`.
         operator: which operator of `torch.ops.aten` it is, see `Op`.
-        one_operator: whether its rules read its arguments and results alone, so that dispatch modes may see it as one operator also where
-            a history is recorded.
+        reads_parts: whether rules read what it makes on its way, not its arguments and results alone, so that dispatch modes see its parts
+            where a history is recorded; or a function of its parameters that says so.
         one_node: whether recorders of graphs have it as one node though PyTorch has no such operator, for its parts have other bits.
         samples: calls to try it with, see `samples.py`.
         facts: as for every kind, see `Facts`.
@@ -141,7 +141,7 @@ def composite(
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
-        op.operator, op.one_operator, op.one_node, op.samples = operator, one_operator, one_node, samples
+        op.operator, op.reads_parts, op.one_node, op.samples = operator, reads_parts, one_node, samples
         op.state(facts)
         return op
 

@@ -593,7 +593,7 @@ def detach_copy(input):
     return input.detach().clone()
 
 
-@composite(surface=FUNCTION, namespace="", one_operator=True, samples="x(2, 3)", elements="mapped", names=keep, shares_memory=True)
+@composite(surface=FUNCTION, namespace="", samples="x(2, 3)", elements="mapped", names=keep, shares_memory=True)
 def detach(input):
     """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)

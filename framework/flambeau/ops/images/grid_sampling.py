@@ -70,7 +70,7 @@ def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
     return made.view(sizes[0], *sizes[2:], n)
 
 
-@composite(surface=FUNCTION, samples="x(1, 2, 3), (1, 2, 3, 4), False")
+@composite(surface=FUNCTION, reads_parts=True, samples="x(1, 2, 3), (1, 2, 3, 4), False")
 def affine_grid_generator(theta, size: Sequence[int], align_corners: bool):
     """`nn.functional.affine_grid` with `theta`, `size` and `align_corners` all given."""
     return affine_grid(theta, size, align_corners)

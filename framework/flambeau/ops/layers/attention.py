@@ -201,7 +201,7 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropo
 
 
 @composite(
-    namespace=F, autocast="lower", operator="scaled_dot_product_attention", random=("dropout_p",),
+    namespace=F, autocast="lower", operator="scaled_dot_product_attention", reads_parts=True, random=("dropout_p",),
     samples=(
         "x(2, 4, 3), x(2, 5, 3), x(2, 5, 3); x(1, 2, 4, 3), x(1, 2, 4, 3), x(1, 2, 4, 3), is_causal=True; "
         "x(2, 4, 3), x(2, 5, 3), x(2, 5, 3), b(4, 5, some=True), scale=0.5"

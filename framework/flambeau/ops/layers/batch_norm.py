@@ -373,7 +373,7 @@ def _tracking(
 
 @composite(
     namespace="nn.functional",
-    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)", one_operator=True,
+    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)",
     samples="x(3, 2, 4), k(2) * 0, k(2), x(2), x(2), True; x(3, 2, 2, 2), k(2), k(2), x(2), x(2); x(3, 2), None, None, training=True",
     scripted_as="batch_norm",
 )
@@ -482,7 +482,7 @@ def _run_by_batch(input: Tensor, running_mean: Any, running_var: Any, weight: An
 
 
 @composite(
-    surface=FUNCTION, one_operator=True,
+    surface=FUNCTION,
     operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)",
     samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5, False; x(3, 2), None, None, k(2), k(2), False, 0.1, 1e-5, False",
 )
@@ -504,7 +504,7 @@ def _as_the_function(input, weight, bias, running_mean, running_var, training, m
 
 
 @composite(
-    surface=FUNCTION | OUT, one_operator=True,
+    surface=FUNCTION | OUT,
     operator="native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)",
     samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5", costly=True,
 )
@@ -568,7 +568,7 @@ def _plan_by_running(run: Any, kind: np.dtype, eps: float) -> Plan:
 
 # Operators of PyTorch's graphs, which write to nothing.
 
-@composite(surface=0, one_operator=True, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5", costly=True)
+@composite(surface=0, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5", costly=True)
 def _native_batch_norm_legit_functional(input, weight, bias, running_mean, running_var, training: bool, momentum: float, eps: float):
     """``(out, mean, rstd, running_mean, running_var)``: `native_batch_norm`, and what it would make of the running statistics."""
     running = running_mean.clone(), running_var.clone()
@@ -576,7 +576,7 @@ def _native_batch_norm_legit_functional(input, weight, bias, running_mean, runni
     return *made, *running
 
 
-@composite(surface=0, one_operator=True, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), 0.1, 1e-5", costly=True)
+@composite(surface=0, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), 0.1, 1e-5", costly=True)
 def _native_batch_norm_legit_no_training(input, weight, bias, running_mean, running_var, momentum: float, eps: float):
     """`native_batch_norm` by running statistics."""
     return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)

@@ -660,7 +660,7 @@ for _n, _ops in enumerate(((conv1d, conv_transpose1d), (conv2d, conv_transpose2d
 
 @composite(
     surface=FUNCTION, aliases=("nn.functional.conv_tbc",), autocast="lower",
-    samples="x(5, 2, 3), x(3, 3, 2), x(2), 1",
+    reads_parts=True, samples="x(5, 2, 3), x(3, 3, 2), x(2), 1",
 )
 def conv_tbc(input, weight, bias, pad=0):
     """`conv1d` of sequences with time first: ``(T, B, C), (K, C, O), (O,) -> (T + 2 * pad - K + 1, B, O)``.

@@ -540,7 +540,10 @@ def _embedding_bag_by_number(
     return run("embedding_bag.padding_idx", weight, input, offsets, *given)[0]
 
 
-@composite(surface=0, samples="x(5, 4), i(5, 6), fb.tensor([0, 2, 5]); x(5, 4), i(5, 6), fb.tensor([0, 2, 5]), False, 2", costly=True)
+@composite(
+    surface=0, reads_parts=True,
+    samples="x(5, 4), i(5, 6), fb.tensor([0, 2, 5]); x(5, 4), i(5, 6), fb.tensor([0, 2, 5]), False, 2", costly=True,
+)
 def _embedding_bag(
     weight, indices, offsets, scale_grad_by_freq=False, mode: int = 0, sparse=False, per_sample_weights=None, include_last_offset=False,
     padding_idx: int = -1,
@@ -572,7 +575,10 @@ def _embedding_bag(
     return bags, bag_of, sizes, _rows_of_maxima(bags.detach(), weight.detach(), indices, bag_of, padding)
 
 
-@composite(surface=0, samples="x(5, 4), i(5, 6), fb.tensor([0, 2, 5]); x(5, 4), i(5, 6), fb.tensor([0, 2, 5]), False, 2", costly=True)
+@composite(
+    surface=0, reads_parts=True,
+    samples="x(5, 4), i(5, 6), fb.tensor([0, 2, 5]); x(5, 4), i(5, 6), fb.tensor([0, 2, 5]), False, 2", costly=True,
+)
 def _embedding_bag_forward_only(
     weight, indices, offsets, scale_grad_by_freq=False, mode: int = 0, sparse=False, per_sample_weights=None, include_last_offset=False,
     padding_idx: int = -1,

@@ -346,7 +346,8 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
 
 
 @composite(
-    namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False", random=("training", "p"),
+    namespace=F, operator="dropout(input, p, training)", reads_parts=True, samples="x(2, 3), 0.3; x(2, 3), 0.3, False",
+    random=("training", "p"),
     elements="mapped", names=keep,
 )
 def dropout(input, p=0.5, training=True, inplace=False):

@@ -37,7 +37,7 @@ from .norm import (
 
 @composite(
     namespace="nn.functional",
-    operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)", one_operator=True,
+    operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)",
     samples="x(2, 3, 4); x(2, 3, 2, 2), k(3), k(3), x(3), x(3), True", scripted_as="instance_norm",
 )
 def instance_norm(
@@ -264,7 +264,7 @@ def _normalize_images_tracked_shape(input, weight, bias, running_mean, running_v
 
 
 @composite(
-    namespace="nn.functional", operator="group_norm", one_operator=True,
+    namespace="nn.functional", operator="group_norm",
     samples="x(2, 4, 3), 2, x(4), x(4); x(2, 6, 2, 2), 3",
 )
 def group_norm(input, num_groups: int, weight=None, bias=None, eps=1e-5):
@@ -415,7 +415,7 @@ def _normalize_groups_and_moments_vjp_on_arrays(grad, input, num_groups, weight,
     return _normalize_groups_vjp_on_arrays(to_out, input, num_groups, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias)
 
 
-@composite(surface=FUNCTION | OUT, one_operator=True, samples="x(2, 4, 3), x(4), x(4), 2, 4, 3, 2, 1e-5", costly=True)
+@composite(surface=FUNCTION | OUT, samples="x(2, 4, 3), x(4), x(4), 2, 4, 3, 2, 1e-5", costly=True)
 def native_group_norm(input, weight, bias, N: int, C: int, HxW: int, group: int, eps: float):  # PyTorch's names
     """``(out, mean, rstd)``: `group_norm`, and the mean and 1 / deviation of each group, each ``(N, group)``.
 

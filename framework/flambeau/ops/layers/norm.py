@@ -273,7 +273,7 @@ def _normalize_trailing_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(
-    namespace="nn.functional", operator="layer_norm", one_operator=True,
+    namespace="nn.functional", operator="layer_norm",
     samples="x(2, 3, 4), (4,), x(4), x(4); x(2, 3, 4), (3, 4)", scripted_as="layer_norm",
 )
 def layer_norm(input, normalized_shape: Sequence[int], weight=None, bias=None, eps=1e-5):
@@ -391,7 +391,7 @@ def _normalize_trailing_and_moments_shape(input, normalized_shape, weight, bias,
 
 
 @composite(
-    surface=FUNCTION | OUT, one_operator=True, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5", costly=True,
+    surface=FUNCTION | OUT, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5", costly=True,
 )
 def native_layer_norm(input, normalized_shape: Sequence[int], weight, bias, eps: float):
     """``(out, mean, rstd)``: `layer_norm`, and the mean and 1 / deviation of each slice, its dimensions kept as size 1.
@@ -528,7 +528,8 @@ def _scale_trailing_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(
-    surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", one_operator=True,
+    surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm",
+    reads_parts=lambda input, *_: input.dtype.is_complex,
     samples="x(2, 3, 4), (4,), x(4); x(2, 3, 4), (3, 4), None, 1e-3",
 )
 def rms_norm(input, normalized_shape: Sequence[int], weight=None, eps: float | None = None):

@@ -401,7 +401,7 @@ def _norm_over(input, p, dim, keepdim, dtype):
     return OPS["norm_over"].answer(input, 2.0 if p is None or p.__class__ is str else p, dim, keepdim)
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), 1.0")
+@composite(surface=FUNCTION | METHOD, reads_parts=True, samples="x(2, 3), x(2, 3); x(2, 3), x(3), 1.0")
 def dist(input, other, p=2):
     """The `p`-norm of ``input - other``, which broadcast: a scalar."""
     return _vector_norm(input - other, p, None, False)
@@ -410,7 +410,10 @@ def dist(input, other, p=2):
 dist.result_shown_as("DistBackward0")
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(3, 4), 2, 0, 1.0; x(3, 4), 1, 1, 2.5", exact_out=True)
+@composite(
+    surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, reads_parts=True,
+    samples="x(3, 4), 2, 0, 1.0; x(3, 4), 1, 1, 2.5", exact_out=True,
+)
 def renorm(input, p, dim: int, maxnorm):
     """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more.
 

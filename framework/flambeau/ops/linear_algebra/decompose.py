@@ -309,7 +309,7 @@ def _householder(name: str, input: Any, tau: Any) -> Tensor:
     return by_columns(made)
 
 
-@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="x(4, 2), u(2)")
+@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), reads_parts=True, samples="x(4, 2), u(2)")
 def householder_product(input, tau):
     """The first columns of the product of the reflectors ``1 - tau v v^H`` whose vectors are columns of `input`.
 
@@ -334,7 +334,10 @@ _plan_of_reflectors = _lapack.on_matrices(_householder_now, order=COLUMNS)
 householder_product.plan(_plan_of_reflectors, tensors=("input", "tau"))
 
 
-@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="x(4, 2), u(2)", named_too={"tau": ("input2",)})
+@composite(
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
+    samples="x(4, 2), u(2)", named_too={"tau": ("input2",)},
+)
 def orgqr(input, tau):
     """The Q of what `geqrf` returns; see `linalg.householder_product`."""
     return householder_product.function(input, tau)

@@ -90,7 +90,7 @@ def _length_along_batch(level: Any, op: Any, args: Any) -> Any:
 
 @composite(
     namespace=F, aliases=("pairwise_distance",), numpy_names=True, operator="pairwise_distance",
-    samples="x(3, 4), x(3, 4); x(3, 4), x(4), 1.0, keepdim=True",
+    reads_parts=True, samples="x(3, 4), x(3, 4); x(3, 4), x(4), 1.0, keepdim=True",
 )
 def pairwise_distance(x1: Tensor, x2: Tensor, p=2.0, eps=1e-6, keepdim=False):
     """The norm of order `p` of ``x1 - x2 + eps`` along the last dimension: ``(*, D), (*, D) -> (*)``.
@@ -146,7 +146,7 @@ def directed(a: Any, p: float, dim: int, eps: float) -> Any:
 
 @composite(
     namespace=F, aliases=("cosine_similarity",), numpy_names=True, operator="cosine_similarity",
-    samples="x(3, 4), x(3, 4); x(3, 4), x(4), dim=0",
+    reads_parts=True, samples="x(3, 4), x(3, 4); x(3, 4), x(4), dim=0",
 )
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along `dim`, in [-1, 1]; norms count as at least `eps`.

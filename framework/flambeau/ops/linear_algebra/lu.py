@@ -172,7 +172,7 @@ lu_factor.in_pieces("...__->...__,..._")
 lu_factor.plan(_lapack.on_matrices(lambda a, pivot: _lapack.lu_now(a) if pivot else None, order=(COLUMNS, ROWS)), returns=LuFactor)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="sq(3); x(3, 4)", exact_out=True)
+@composite(surface=BOTH, namespace="linalg", reads_parts=True, samples="sq(3); x(3, 4)", exact_out=True)
 def lu(A, *, pivot=True):
     """``P, L, U`` with ``A == P @ L @ U``: a permutation, lower triangular of unit diagonal, and upper triangular."""
     _check_pivot("linalg.lu", A, pivot)
@@ -300,7 +300,7 @@ def _old_lu_solve(b, LU_data, LU_pivots):
 _linalg_lu_solve.__name__ = _old_lu_solve.__name__ = "lu_solve"
 composite(
     surface=BOTH, namespace="linalg", autocast="own",
-    samples="*fb.linalg.lu_factor(sq(3)), x(3, 2); *fb.linalg.lu_factor(sq(3)), x(2, 3), left=False, adjoint=True",
+    reads_parts=True, samples="*fb.linalg.lu_factor(sq(3)), x(3, 2); *fb.linalg.lu_factor(sq(3)), x(2, 3), left=False, adjoint=True",
 )(_linalg_lu_solve)
 _declared = composite(
     surface=FUNCTION | METHOD | OUT, autocast=("float32", None),

@@ -279,7 +279,7 @@ def _largest_sum(x: Tensor, order: float, rows: int, columns: int, keepdim: bool
 
 @composite(
     surface=BOTH, namespace="linalg", operator="linalg_matrix_norm",
-    samples="sq(3); sq(2, 3), 'nuc'; sq(3), 1; sq(3), -2",
+    reads_parts=True, samples="sq(3); sq(2, 3), 'nuc'; sq(3), 1; sq(3), -2",
     exact_out=True,
 )
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
@@ -336,7 +336,10 @@ def _norm_over(input, ord, dim, keepdim, dtype):
 # -- condition and rank ----------------------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_cond", autocast=("float32", None), samples="sq(3); sq(3), 1")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_cond", autocast=("float32", None), reads_parts=True,
+    samples="sq(3); sq(3), 1",
+)
 def cond(input, p=None):
     """The condition number: the norm of order `p` of each matrix times that of its inverse: ``(*, n, n) -> (*)``.
 

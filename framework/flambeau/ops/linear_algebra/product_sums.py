@@ -115,7 +115,7 @@ addmv.plan(_plus(kernel.vector_by_numpy), tensors=("input", "mat", "vec"), dtype
 
 @composite(
     surface=FUNCTION | METHOD | OUT | 4, overlap=EXACTLY,
-    samples="x(2, 3), x(2), x(3); x(3), x(2), x(3), beta=0.5, alpha=2",
+    reads_parts=True, samples="x(2, 3), x(2), x(3); x(3), x(2), x(3), beta=0.5, alpha=2",
     older=_with_factors_first("input", "vec1", "vec2"),
 )
 def addr(input, vec1, vec2, *, beta=1, alpha=1):

@@ -409,7 +409,10 @@ def _dot_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(OPS["matmul"].function(a.unsqueeze(1), b.unsqueeze(2)).reshape(level.size))
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(3), x(3); c(3), c(3)", exact_out=True)
+@composite(
+    surface=FUNCTION | METHOD | OUT, reads_parts=lambda input, other: input.dtype.is_complex,
+    samples="x(3), x(3); c(3), c(3)", exact_out=True,
+)
 def vdot(input, other):
     """`dot` with `input` conjugated: ``(n), (n) -> ()``."""
     return dot(input.conj(), other)

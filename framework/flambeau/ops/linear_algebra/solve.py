@@ -204,7 +204,9 @@ def _solve(name: str, A: Any, B: Any, left: bool) -> tuple[Tensor, Tensor]:
     return by_columns(made.squeeze(-1)) if vector else made, info
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_solve_ex", samples="sq(3), x(3, 2)", costly=True)
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_solve_ex", reads_parts=True, samples="sq(3), x(3, 2); sq(3), x(3)", costly=True
+)
 def solve_ex(A, B, *, left=True, check_errors=False):
     """``(result, info)``: `linalg.solve` without its error.
 
@@ -221,7 +223,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
 
 @composite(
     surface=BOTH, namespace="linalg", operator="linalg_solve", autocast=("float32", None),
-    samples="sq(3), x(3, 2); sq(2, 3), x(2, 3); sq(3), x(2, 3), left=False",
+    reads_parts=True, samples="sq(3), x(3, 2); sq(2, 3), x(2, 3); sq(3), x(2, 3), left=False",
     exact_out=True,
     batch_rule=leading_of_two,
 )
@@ -293,6 +295,7 @@ def solve_triangle(A: Tensor, B: Tensor, upper: bool, left: bool = True, unitria
 
 @composite(
     surface=BOTH, namespace="linalg",
+    reads_parts=True,
     samples="sq(3), x(3, 2), upper=True; sq(2, 3), x(2, 3, 2), upper=False, unitriangular=True; sq(3), x(2, 3), upper=False, left=False",
 )
 def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
@@ -330,7 +333,7 @@ def _plan_of_triangular(input, B, upper, left, unitriangular):
 
 @composite(
     surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, autocast=("float32", None), named_too={"b": ("input", *NUMPY_NAMES["input"])},
-    samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True",
+    reads_parts=True, samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True",
     exact_out=True,
 )
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
@@ -470,7 +473,7 @@ _cholesky_solve = _lapack.on_matrices(_cholesky_solve_now, square=True, order=CO
 
 @composite(
     surface=FUNCTION | METHOD | OUT, autocast=("float32", None), named_too={"L": ("input", *NUMPY_NAMES["input"])},
-    samples="fb.linalg.cholesky(spd(3)); fb.linalg.cholesky(spd(3), upper=True), True",
+    reads_parts=True, samples="fb.linalg.cholesky(spd(3)); fb.linalg.cholesky(spd(3), upper=True), True",
 )
 def cholesky_inverse(L, upper=False):
     """The inverse of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`. Raises: LinAlgError for a zero on the diagonal."""
@@ -498,7 +501,10 @@ cholesky_inverse.plan(_lapack.on_matrices(_cholesky_inverse_now, square=True, or
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorinv", autocast=("float32", None), samples="sq(4).reshape(2, 2, 2, 2)")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_tensorinv", autocast=("float32", None), reads_parts=True,
+    samples="sq(4).reshape(2, 2, 2, 2)",
+)
 def tensorinv(input, ind=2):
     """The inverse under `tensordot` with respect to the first `ind` dimensions.
 
@@ -518,7 +524,7 @@ def tensorinv(input, ind=2):
 
 @composite(
     surface=BOTH, namespace="linalg", operator="linalg_tensorsolve", autocast=("float32", None),
-    samples="sq(4).reshape(2, 2, 4), x(2, 2)",
+    reads_parts=True, samples="sq(4).reshape(2, 2, 4), x(2, 2)",
 )
 def tensorsolve(input, other, dims: Sequence[int] | None = None):
     """``X`` with ``tensordot(input, X, dims=X.ndim) == other``; `dims` of `input` are moved to the end first."""
@@ -815,7 +821,10 @@ def _least_squares_vjp(grad, A, B):
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="x(4, 2), x(4, 3); sq(3), x(3, 1)")
+@composite(
+    surface=BOTH, namespace="linalg", autocast=("float32", None), reads_parts=True,
+    samples="x(4, 2), x(4, 3); sq(3), x(3, 1); x(2, 2, 4, 3), x(2, 2, 4, 3), driver='gelsd'",
+)
 def lstsq(input, b, rcond: float | None = None, *, driver=None):
     """``X`` that minimises ``|input @ X - b|``: ``(*, m, n), (*, m, k) -> (*, n, k)``.
 

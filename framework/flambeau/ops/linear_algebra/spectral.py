@@ -144,7 +144,8 @@ def _eigvalsh_vjp(grad, A, uplo):
 
 
 @composite(
-    surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", autocast=("float32", None), samples="sym(3); sym(2, 3), 'U'",
+    surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", autocast=("float32", None), reads_parts=True,
+    samples="sym(3); sym(2, 3), 'U'",
     exact_out=True,
 )
 def eigvalsh(input, UPLO="L"):
@@ -234,7 +235,10 @@ def _eigvals_vjp(grad, A):
     return (made if A.dtype.is_complex else made.real,)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvals", autocast=("float32", None), samples="sq(3); sq(2, 3)")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_eigvals", autocast=("float32", None), reads_parts=True,
+    samples="sq(3); sq(2, 3)",
+)
 def eigvals(input):
     """Eigenvalues of square matrices, always complex, in no particular order."""
     check_square("linalg.eigvals", input)
@@ -380,7 +384,8 @@ def singular_values(A: Tensor) -> Tensor:
 
 
 @composite(
-    surface=BOTH, namespace="linalg", operator="linalg_svdvals", autocast=("float32", None), samples="sq(3); x(2, 4, 3)", exact_out=True,
+    surface=BOTH, namespace="linalg", operator="linalg_svdvals", autocast=("float32", None), reads_parts=True,
+    samples="sq(3); x(2, 4, 3)", exact_out=True,
 )
 def svdvals(A, *, driver=None):
     """Singular values, descending: ``(*, m, n) -> (*, min(m, n))``.

@@ -152,7 +152,7 @@ def _padded(targets: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     namespace=F,
     autocast="float32",
     operator="ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)",
-    samples="logs(6, 2, 4), i(3, 2, 2) + 1, (6, 5), (2, 1); logs(6, 2, 4), i(3, 3) + 1, (6, 6), (2, 1), 0, 'sum'",
+    reads_parts=True, samples="logs(6, 2, 4), i(3, 2, 2) + 1, (6, 5), (2, 1); logs(6, 2, 4), i(3, 3) + 1, (6, 6), (2, 1), 0, 'sum'",
     scripted_as="ctc_loss.Tensor",
 )
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):

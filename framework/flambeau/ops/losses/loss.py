@@ -247,7 +247,10 @@ def smooth_absolute_error(input, target, beta):
     return where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta)
 
 
-@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), beta=0.5, reduction='none'", scripted_as="smooth_l1_loss")
+@composite(
+    namespace=F, reads_parts=lambda *given: given[-1] == 0,  # where it is the mean of |input - target|
+    samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), beta=0.5, reduction='none'; x(2, 3), x(2, 3), beta=0.0", scripted_as="smooth_l1_loss",
+)
 def smooth_l1_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", beta=1.0):
     """Quadratic within `beta` of the target, of slope 1 beyond, reduced.
 
@@ -468,6 +471,7 @@ def binary_entropy(input, target):
 
 @composite(
     namespace=F, autocast=("float32", None), samples="u(2, 3), u(2, 3); u(2, 3), u(2, 3), k(3), reduction='none'",
+    reads_parts=lambda input, target, weight, *_: weight is not None,
     scripted_as="binary_cross_entropy",
 )
 def binary_cross_entropy(
@@ -560,6 +564,7 @@ def weighted_logit_entropy(input, target, pos_weight):
 
 @composite(
     namespace=F, autocast=("float32", None), samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'",
+    reads_parts=lambda input, target, weight, *_: weight is not None,
     scripted_as="binary_cross_entropy_with_logits",
 )
 def binary_cross_entropy_with_logits(

@@ -133,7 +133,7 @@ def _planned_cosines(a, b, target, margin, size_average, reduce, reduction):
 
 
 @composite(
-    namespace=F, autocast=("float32", None), samples="x(3, 4), i(4, 3); x(3, 4), i(4, 3), 2, 0.5, k(4), reduction='none'",
+    namespace=F, autocast=("float32", None), reads_parts=True, samples="x(3, 4), i(4, 3); x(3, 4), i(4, 3), 2, 0.5, k(4), reduction='none'",
     scripted_as="multi_margin_loss",
 )
 def multi_margin_loss(

@@ -109,7 +109,7 @@ def prelu_kernel(input, weight):
 
 
 @composite(
-    surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), operator="prelu", autocast=("lower", None),
+    surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), autocast=("lower", None),
     samples="x(2, 3, 4), x(3); x(5), x(1)",
     elements="mapped",
 )
@@ -447,7 +447,7 @@ def gated(input, gate):
     return input * sigmoid(gate)
 
 
-@composite(surface=FUNCTION | OUT, namespace=F, samples="x(2, 4); x(4, 3), 0")
+@composite(surface=FUNCTION | OUT, namespace=F, reads_parts=True, samples="x(2, 4); x(4, 3), 0")
 def glu(input, dim=-1):
     """The first half of `input` along `dim`, times the sigmoid of the second half, so that `dim` is halved.
 
@@ -684,7 +684,7 @@ def softmax(input, dim: int, dtype: dtypes.dtype | None = None):
     return softmax_along.function(_converted("softmax", input, dtype), dim)
 
 
-@composite(surface=0, samples="x(2, 3), 1", elements="along")
+@composite(surface=0, reads_parts=True, samples="x(2, 3), 1", elements="along")
 def _safe_softmax(input, dim: int, dtype: dtypes.dtype | None = None):
     """`softmax`, but zeros where all numbers along `dim` are -infinity."""
     nothing = (input == -float("inf")).all(dim, keepdim=True)

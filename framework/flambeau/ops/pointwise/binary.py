@@ -565,7 +565,7 @@ def heaviside(input, values):
     return where(input == 0, values, where(input > 0, 1, 0))
 
 
-@composite(surface=METHOD | FUNCTION | OUT | INPLACE, overlap=(EXACTLY, None), samples="x(2, 3), i(3, 2, 3)")
+@composite(surface=METHOD | FUNCTION | OUT | INPLACE, overlap=(EXACTLY, None), reads_parts=True, samples="x(2, 3), i(3, 2, 3)")
 def ldexp(input, other):
     """``input * 2 ** other``, elementwise; integers give the default floating dtype."""
     for name, x in (("input", input), ("other", other)):

@@ -275,7 +275,7 @@ _MOST_TERMS = 64                                       # added up one by one
 _TERMS_AT_ONCE = 1 << 16                               # whose temporary arrays stay in the cache, also those of numpy
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",), samples="p(2, 3, low=2.5), 2")
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",), reads_parts=True, samples="p(2, 3, low=2.5), 2")
 def mvlgamma(input, p: int):
     """The logarithm of the multivariate gamma function of dimension `p`, elementwise.
 

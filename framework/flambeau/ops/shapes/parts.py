@@ -342,7 +342,7 @@ def _complex_of_parts(a, b):
 refuse_other_dtype_out(complex, lambda real: real.dtype.to_complex())
 
 
-@composite(surface=FUNCTION | OUT, autocast=("float32", None), samples="p(2, 3), x(2, 3)")
+@composite(surface=FUNCTION | OUT, autocast=("float32", None), reads_parts=True, samples="p(2, 3), x(2, 3)")
 def polar(abs, angle):
     """Complex values from magnitudes and angles in radians."""
     for name, x in (("abs", abs), ("angle", angle)):
