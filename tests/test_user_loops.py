@@ -247,6 +247,59 @@ def test_wrong_arguments_of_a_loop_are_named(args, error, said):
         running_maximum(*args)
 
 
+def test_arguments_of_a_loop_may_be_named_and_constants_may_not_be_left_out():
+    @loop(mutates_args=("out",))
+    def scaled(i, x, out, *, BY):
+        out[i] = x[i] * BY
+
+    x, out = fb.randn(2, 3), fb.empty(2, 3)
+    running_maximum(2, x, n=3, out=out)
+    assert fb.equal(out, x.cummax(1).values)
+    scaled(6, out=out, BY=2, x=x)
+    assert fb.equal(out, x * 2)
+    for call, said in [
+        (lambda: running_maximum(2, x, out, 3, x=x), "'x' is given twice"),
+        (lambda: running_maximum(2, x, out, 3, m=3), r"'m' is no parameter; these are \['x', 'out', 'n'\]"),
+        (lambda: running_maximum(2, x, n=3), "x, out, n; got 2 of these, out not"),
+        (lambda: running_maximum(2, x, out, 3, 4), "x, out, n; got 4 of these"),
+        (lambda: scaled(6, x, out), r"scaled: the constant 'BY' is not given, as in scaled\(..., BY=...\)"),
+    ]:
+        with pytest.raises(TypeError, match=said):
+            call()
+
+
+def test_stores_to_what_is_not_named_as_written_are_refused_in_whichever_way_they_are_reached():
+    def put(to, j, value):
+        to[j] = value
+
+    @loop(mutates_args=("out",))
+    def itself(i, x, out):
+        x[i] = out[i]
+
+    @loop(mutates_args=("out",))
+    def moved(i, x, out):
+        here, to = x + i, out + i
+        to[0] = here[0]
+        here[0] += 1
+
+    @loop(mutates_args=("out",))
+    def by_a_function(i, x, out):
+        put(out, i, x[i])
+        put(x, i, out[i])
+
+    @loop(mutates_args=("out", "x"))
+    def named(i, x, out):
+        put(out, i, x[i])
+        x[i] = out[i] + 1
+
+    x, out = fb.zeros(5), fb.empty(5)
+    for kernel in (itself, moved, by_a_function):
+        with pytest.raises(TypeError, match="elements of x are stored to, which mutates_args does not name"):
+            kernel(5, x, out)
+    named(5, x, out)
+    assert x.tolist() == [1] * 5
+
+
 def test_memory_in_common_is_refused():
     x = fb.ones(2, 3)
 

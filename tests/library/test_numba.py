@@ -170,6 +170,7 @@ def test_a_kernel_that_is_an_operator_by_itself_says_what_it_writes():
     (lambda: decay[1, 2], TypeError, "grid"),
     (lambda: decay(fb.ones(2, requires_grad=True), 0.5, fb.ones(2)), RuntimeError, "'x' requires grad"),
     (lambda: decay(fb.ones(2, dtype=fb.bfloat16), 0.5, fb.ones(2)), TypeError, "'x' is torch.bfloat16"),
+    (lambda: decay(fb.ones(2, dtype=fb.float16), 0.5, fb.ones(2)), TypeError, r"'x' is torch.float16.*convert it with .float\(\)"),
     (lambda: wrap_numba(_sums)(fb.empty(2, device="meta")), NotImplementedError, "register_fake"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(call, error, said):
@@ -240,3 +241,25 @@ def test_the_programs_of_the_page_run():
     for program in programs:
         exec(program, {"__name__": "program"})
     assert len(programs) == 2
+
+
+def test_what_is_written_is_written_once():
+    out = fb.empty(3)
+    before = out._version
+
+    decay(fb.ones(3), 0.5, out)
+
+    assert out._version == before + 1
+
+
+def test_a_function_of_arrays_by_guvectorize_is_no_function_of_numbers():
+    @numba.guvectorize(["(float64[:], float64[:])"], "(n)->()")
+    def total(x, out):
+        out[0] = x.sum()
+
+    rows, sums = fb.ones(2, 3, dtype=fb.float64), fb.empty(2, dtype=fb.float64)
+    wrap_numba(total, mutates_args=("x", "out"))(rows, sums)
+
+    assert sums.tolist() == [3, 3]
+    with pytest.raises(ValueError, match="x must have a type annotation"):
+        numba_op("user_numba::total", total)

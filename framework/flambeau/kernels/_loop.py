@@ -24,7 +24,6 @@ class Loop:
 
     def __init__(self, function: FunctionType, mutates_args: tuple[str, ...], aliased: bool) -> None:
         parameters = inspect.signature(function).parameters
-        self.kernel = Kernel(function, aliased)
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
         self.names = [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY][1:]
         self.constants = [name for name, p in parameters.items() if p.kind == p.KEYWORD_ONLY]
@@ -35,6 +34,7 @@ class Loop:
                 f"kernels.loop: mutates_args has {sorted(self.written - set(self.names))}, which are no parameters of {self.__name__}, "
                 f"whose tensors and numbers are {self.names}"
             )
+        self.kernel = Kernel(function, aliased, written=self.written)
 
     def __repr__(self) -> str:
         return f"<kernels.loop {self.__name__}({', '.join(self.names)})>"
@@ -44,31 +44,21 @@ class Loop:
 
         Args:
             chunks: how many; each is told its number.
-            args: a tensor, int or float for each parameter but the first. Tensors that are read may lie in any way and are copied
-                where they are not contiguous.
+            args: a tensor, int or float for each parameter but the first, by place or by name. Tensors that are read may lie in any
+                way and are copied where they are not contiguous.
             constants: what the kernel takes by keyword.
-        Raises: TypeError for other arguments, and for what the kernel language does not have; RuntimeError for tensors that require
-            grad while gradients are recorded, that are written and not contiguous, or that share memory with one that is written;
-            NotImplementedError for tensors of other devices than the CPU; those of CUDA it takes with ``FLAMBEAU_BACKEND=numba``,
-            all of one device, a thread for each chunk.
+        Raises: TypeError for other arguments, for what the kernel language does not have, and where it stores to what `mutates_args`
+            does not name; RuntimeError for tensors that require grad while gradients are recorded, that are written and not
+            contiguous, or that share memory with one that is written; NotImplementedError for tensors of other devices than the CPU;
+            those of CUDA it takes with ``FLAMBEAU_BACKEND=numba``, all of one device, a thread for each chunk.
         """
-        if len(args) != len(self.names):
-            lacking = ", ".join(self.names[len(args):])
-            raise TypeError(
-                f"{self.__name__}: takes the number of chunks and {', '.join(self.names)}; got {len(args)} of these"
-                + f", {lacking} not" * bool(lacking)
-            )
-        unknown = [name for name in constants if name not in self.constants]
-        if unknown:
-            raise TypeError(f"{self.__name__}: no keyword {unknown[0]!r}; its constants are {self.constants}")
+        given, constants = self._bound(args, constants)
         chunks = _counted(self.__name__, chunks)
-        given = dict(zip(self.names, args, strict=True))
-        if lack_values(args):
+        if lack_values(given.values()):
             return                                    # shapes without values: there is nothing to write
         arrays = {name: self._array(name, a) for name, a in given.items()}
         self._check_no_overlap(arrays)
         if chunks:
-            constants = {**self.defaults, **constants}
             if any(_is_of_a_device(a) for a in arrays.values()):
                 self._run_on_device(chunks, arrays, constants)
             elif tier.compiles():
@@ -76,9 +66,28 @@ class Loop:
             else:
                 from flambeau_kernels.engine.language import interpret
 
+                arrays = {name: a if name in self.written else _only_read(a) for name, a in arrays.items()}
                 interpret.run(self.kernel.function, chunks, arrays, constants)
         for name in self.written:
             bump(given[name])
+
+    def _bound(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What parameters are given, in their order, and constants."""
+        by_place = dict(zip(self.names, args, strict=False))
+        for name in keywords:
+            if name in by_place or name not in self.names and name not in self.constants:
+                what = "is given twice" if name in by_place else f"is no parameter; these are {[*self.names, *self.constants]}"
+                raise TypeError(f"{self.__name__}: {name!r} {what}")
+        named = by_place | {name: a for name, a in keywords.items() if name in self.names}
+        lacking = [name for name in self.names if name not in named]
+        if lacking or len(args) > len(self.names):
+            got = f"got {max(len(named), len(args))} of these" + f", {', '.join(lacking)} not" * bool(lacking)
+            raise TypeError(f"{self.__name__}: takes the number of chunks and {', '.join(self.names)}; {got}")
+        constants = self.defaults | {name: a for name, a in keywords.items() if name in self.constants}
+        unset = [name for name in self.constants if name not in constants]
+        if unset:
+            raise TypeError(f"{self.__name__}: the constant {unset[0]!r} is not given, as in {self.__name__}(..., {unset[0]}=...)")
+        return {name: named[name] for name in self.names}, constants
 
     def _array(self, name: str, a: Any) -> Any:
         """The argument of parameter `name` as the kernel takes it."""
@@ -125,7 +134,15 @@ class Loop:
             raise NotImplementedError(f"{self.__name__}: loops run on CUDA by numba.cuda alone, and {device.why_none()}")
         from flambeau_kernels.numba_engine import device_kernels
 
-        device_kernels.run(self.kernel.function, chunks, arrays, constants)
+        device_kernels.run(self.kernel.function, chunks, arrays, constants, self.written)
+
+
+def _only_read(a: Any) -> Any:
+    """`a`; an array as one that nothing can be stored to."""
+    if isinstance(a, np.ndarray):
+        a = a.view()
+        a.flags.writeable = False
+    return a
 
 
 def _is_of_a_device(a: Any) -> bool:

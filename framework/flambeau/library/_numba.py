@@ -59,7 +59,7 @@ class NumbaKernel:
         start = kernel if launch is None else kernel[launch]
         given = [self._given(self.names[at] if at < len(self.names) else f"argument {at + 1}", a) for at, a in enumerate(args)]
         result = start(*given, **{name: self._given(name, a) for name, a in kwargs.items()})
-        for name in (*self.written, "out"):
+        for name in {*self.written, "out"}:
             if isinstance(named.get(name), Tensor) and (name in self.written or self.by_elements):
                 bump(named[name])
         return self._returned(result, given)
@@ -71,6 +71,11 @@ class NumbaKernel:
         array = memory_of(self.__name__, name, a, devices=self.on_device)
         if array.dtype.kind == "V" or array.dtype.type.__module__.startswith("ml_dtypes"):
             raise TypeError(f"{self.__name__}: argument {name!r} is {a.dtype}, which numba does not have; convert it with .float() first")
+        if array.dtype.kind == "f" and array.itemsize == 2 and not self.on_device and not self.by_elements:
+            raise TypeError(
+                f"{self.__name__}: argument {name!r} is torch.float16, of which numba reads no element on the CPU; convert it with "
+                ".float() first"
+            )
         if self.on_device or self.by_elements or name in self.written:
             return array
         array = array.view()
@@ -108,7 +113,7 @@ def _is_numba(kernel: Any) -> bool:
 
 
 def _is_ufunc(kernel: Any) -> bool:
-    return isinstance(getattr(kernel, "nin", None), int)
+    return isinstance(getattr(kernel, "nin", None), int) and getattr(kernel, "signature", None) is None  # which those of arrays have
 
 
 def wrap_numba(kernel: Any, /, *, mutates_args: str | Iterable[str] = ()) -> Any:

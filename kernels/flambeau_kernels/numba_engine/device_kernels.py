@@ -30,18 +30,20 @@ _THREADS = 64                                         # a chunk has loops of its
 _kernels: dict[str, Kernel] = {}
 
 
-def run(function: FunctionType, chunks: int, args: dict[str, Any], constants: dict[str, Any]) -> None:
+def run(function: FunctionType, chunks: int, args: dict[str, Any], constants: dict[str, Any],
+        written: frozenset[str] | None = None) -> None:
     """Run chunks ``0 ... chunks - 1`` of a kernel on the current stream.
 
     Args:
         args: the parameters after the first by name: contiguous arrays of the device, ints and floats.
+        written: those whose elements it may store to; None: all.
     """
     types = {name: type(a) if isinstance(a, (int, float)) else a.dtype.name for name, a in args.items()}
     constant_values = sorted((k, call.described(v)) for k, v in constants.items())
-    key = repr((call.description(function), [(k, str(t)) for k, t in types.items()], constant_values))
+    key = repr((call.description(function), written and sorted(written), [(k, str(t)) for k, t in types.items()], constant_values))
     kernel = _kernels.get(key)
     if kernel is None:
-        kernel = _kernels[key] = device_kernel(function, types, constants)
+        kernel = _kernels[key] = device_kernel(function, call.marked(types, written), constants)
     given: list[Any] = []
     for name, a in args.items():
         if types[name] is int:
@@ -173,6 +175,7 @@ class _DeviceLowering(PythonLowering):
 
     def store(self, pointer: Any, index: Any, value: Any) -> None:
         where, at = self.place(pointer, index)
+        self.check_written(where)
         assert isinstance(where.dtype, str)
         made = loops.narrow_real(self.as_kind(value, where.kind, "an element"), loops.Operand(where.dtype, "c"))
         self.code.effect(f"assign {where.llvm} {where.array} {at.name} {made}")

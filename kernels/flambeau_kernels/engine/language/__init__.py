@@ -108,12 +108,25 @@ run: Any = Construct("run", "``run(address, chunk, arguments)``: a chunk of the 
 prefetch: Any = Construct("prefetch", "``prefetch(p)``: ask for the cache line of `p`.")
 
 
+class OnlyRead(str):
+    """The dtype of a `parameter` whose elements the kernel may not store to: equal to that dtype's name."""
+
+    __slots__ = ("parameter",)
+
+    def __new__(cls, dtype: str, parameter: str) -> OnlyRead:
+        made = super().__new__(cls, dtype)
+        made.parameter = parameter
+        return made
+
+
 class Kernel:
     """A kernel function and its compiled forms, by argument types and constants."""
 
-    __slots__ = ("_forms", "aliased", "function", "in_vectors", "name", "thorough", "__weakref__")
+    __slots__ = ("_forms", "aliased", "function", "in_vectors", "name", "thorough", "written", "__weakref__")
 
-    def __init__(self, function: Callable[..., None], aliased: bool, in_vectors: bool = False, thorough: bool = False):
+    def __init__(self, function: Callable[..., None], aliased: bool, in_vectors: bool = False, thorough: bool = False,
+                 written: frozenset[str] | None = None):
+        self.written = written                        # parameters whose elements it may store to; None: all
         self.function: Any = function
         self.name: str = self.function.__name__
         self.aliased, self.in_vectors, self.thorough = aliased, in_vectors, thorough

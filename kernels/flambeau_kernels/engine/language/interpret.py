@@ -56,6 +56,8 @@ class Pointer:
         kind = self.wide or self.array.dtype
         if isinstance(value, np.floating) and (kind.kind != "f" or value.dtype.itemsize > kind.itemsize):
             raise TypeError(f"an element of {self.name!r} is {kind} and cannot hold {value.dtype}; write {kind}(...)")
+        if not self.array.flags.writeable:
+            raise TypeError(f"elements of {self.name} are stored to, which mutates_args does not name")
         self.array[self._place(i)] = value
 
 
@@ -63,7 +65,7 @@ def run(function: types.FunctionType, chunks: int, args: dict[str, Any], constan
     """Run chunks ``0 ... chunks - 1`` of a kernel one after the other.
 
     Args:
-        args: the parameters after the first by name: contiguous arrays, ints and floats.
+        args: the parameters after the first by name: contiguous arrays, ints and floats. Arrays that are not writeable are only read.
     """
     reading = _read(function, {})
     given = [

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NoReturn
 
-from flambeau_kernels.engine.language import VectorKind, vector_kind
+from flambeau_kernels.engine.language import OnlyRead, VectorKind, vector_kind
 from flambeau_kernels.engine.language.lower_code import PTR, Code, NotInLanguage, Pointer, Variable, say
 from flambeau_kernels.engine.launching import loops
 from flambeau_kernels.scalar import symbols as sy
@@ -92,6 +92,7 @@ class Values:
     def store(self, pointer: Any, index: Any, value: Any) -> None:
         if not isinstance(pointer, Pointer):
             self.refuse(f"only pointers have elements, got {say(pointer)}")
+        self.check_written(pointer)
         value = self.as_kind(value, pointer.kind, "an element")
         name = value.name
         if isinstance(pointer.dtype, str):
@@ -99,6 +100,10 @@ class Values:
         align = "" if isinstance(pointer.dtype, VectorKind) else ", align 1"
         address = self.offset(pointer, index)
         self.code.effect(f"store {pointer.llvm} {name}, ptr {address.name}{align}{self.code.group}")
+
+    def check_written(self, pointer: Pointer) -> None:
+        if isinstance(pointer.dtype, OnlyRead):
+            self.refuse(f"elements of {pointer.dtype.parameter} are stored to, which mutates_args does not name")
 
     def binary(self, op: ast.operator, a: Any, b: Any) -> Any:
         if isinstance(a, Pointer) and isinstance(op, (ast.Add, ast.Sub)):

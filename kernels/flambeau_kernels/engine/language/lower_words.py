@@ -118,6 +118,7 @@ class Words(Values):
             self.refuse(f"store takes a vector, got {say(value)}")
         if value.kind.of != place.kind or place.dtype == "bool":
             self.refuse(f"a vector of {value.kind.of.name} cannot be stored to {place.dtype}")
+        self.check_written(place)
         count = value.kind.count
         if place.dtype in HALVES:
             value = self.halved(value, place, count)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import engines
-from flambeau_kernels.engine.language import Kernel
+from flambeau_kernels.engine.language import Kernel, OnlyRead
 from flambeau_kernels.engine.launching import journal, native
 from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.engine.runtime import pool
@@ -57,7 +57,14 @@ def named(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> 
             raise TypeError(f"{kernel!r}: arguments are numpy arrays, int or float, got {t.__name__}")
     if len(names) - 1 != len(given):
         raise TypeError(f"{kernel!r}: {len(names) - 1} arguments wanted, {len(given)} given: {names[1:]}")
-    return dict(zip(names[1:], given, strict=True))
+    return marked(dict(zip(names[1:], given, strict=True)), kernel.written)
+
+
+def marked(types: dict[str, Any], written: frozenset[str] | None) -> dict[str, Any]:
+    """`types` by parameter, of which those that are not `written` may not be stored to."""
+    if written is None:
+        return types
+    return {name: OnlyRead(t, name) if isinstance(t, str) and name not in written else t for name, t in types.items()}
 
 
 def _account(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> str:
@@ -113,7 +120,8 @@ def _facts(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> 
     """Text that changes whenever the code of this form of the kernel would."""
     names_of_types = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
     values = sorted((k, described(v)) for k, v in constants.items())
-    facts = (description(kernel.function), kernel.aliased, names_of_types, values, _sources())
+    written = () if kernel.written is None else (sorted(kernel.written),)  # what has been refused is not in the cache
+    facts = (description(kernel.function), kernel.aliased, names_of_types, values, _sources(), *written)
     return "|".join(map(repr, facts))
 
 
