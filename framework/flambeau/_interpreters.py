@@ -38,11 +38,13 @@ class Interpreter:
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
     follows_results = False  # whether it follows results of ops alone: rules read nothing that a kernel computed on the side then
 
-    # ``fn(op, args)``: the result of a usual call, or None having done nothing. It is asked before `run`, while all are in force still.
+    # ``fn(op, *args)``: the result of a usual call, or None having done nothing. It is asked before `run`, while all are in force still.
     quick: Any = None
     # `quick`, where that answers calls alone whose arguments are those of one that was looked at before, each of them: it is asked before
     # anything is looked at. Its class `declines` `_state.FOLLOWS`.
     following: Any = None
+    # `following`, where that itself looks whether it is asked in its thread, and is the innermost there, without modes; or None.
+    following_here: Any = None
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """The result of `op`, NotImplemented, DECOMPOSE, UNTOUCHED or NOTED; a call in place has its target in `out` too."""
@@ -130,7 +132,7 @@ def push(interpreter: Interpreter, outermost: bool = False) -> None:
         calls.interpreters = (*before[:at], interpreter, *before[at:])
     else:
         calls.interpreters = (*before, interpreter)
-    _state.begin_interpreting(interpreter.declines)
+    _state.begin_interpreting(interpreter.declines, interpreter.following_here)
 
 
 def pop(interpreter: Interpreter) -> None:
@@ -138,7 +140,7 @@ def pop(interpreter: Interpreter) -> None:
     calls = _local.calls
     stack = calls.interpreters
     calls.interpreters = stack[:-1] if stack and stack[-1] is interpreter else tuple([x for x in stack if x is not interpreter])
-    _state.end_interpreting(interpreter.declines)
+    _state.end_interpreting(interpreter.declines, interpreter.following_here)
 
 
 class below:  # a context manager

@@ -3,10 +3,10 @@
 Generated entry points read plain globals, which only spare a look at the thread and the operands: `IN_FORCE` (some thread has
 interpreters or modes in force: look at this thread), `OVERRIDING` (there has been an operand whose class overrides functions: look at the
 classes of these operands) and `GRAD` (no thread has switched recording off). Beside the first stands `PASSED`: operations in which nobody
-in force has a say, in whichever thread, and `FOLLOWED` (some thread has an interpreter that is `following` calls: it is asked before all
-else). `INTERPRETED` is one of the first two. Functions that make tensors also read `PLACED` (some thread
-has a default device) and `MARKING` (some thread is in inference mode); those that save or overwrite tensors read `MARKED` (some thread
-has been). `share` gives a namespace its copies.
+in force has a say, in whichever thread, and `FOLLOWED`, None unless some thread has an interpreter that is `following` calls: then what is
+asked before all else, as ``FOLLOWED(op, *args)``. `INTERPRETED` is one of the first two. Functions that make tensors also read `PLACED`
+(some thread has a default device) and `MARKING` (some thread is in inference mode); those that save or overwrite tensors read `MARKED`
+(some thread has been). `share` gives a namespace its copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ next_seq = count(1).__next__
 INTERPRETED = False
 IN_FORCE = False
 OVERRIDING = False
-FOLLOWED = False
+FOLLOWED: Any = None
 GRAD = True
 PLACED = False
 MARKING = False
@@ -32,30 +32,36 @@ AMBIENT: list[object] = [object()]
 WAYS: list[Any] = [None]  # which ways of computing attention the process allows, something that can be compared
 NO_OPS: Any = frozenset()
 FOLLOWS: Any = type("Follows", (frozenset,), {})()  # what interpreters decline that are `following` calls: nothing
+_following: list[Any] = []                            # the `following_here` of all of these
 NAMESAKES: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that are the package under another name, and have its functions too
 PASSED: Any = NO_OPS
 # What tensors, parameters and typed storages are pickled as, in the place of what they say themselves; None where they do.
 reducer: Any = None
-_in_force: dict[int, list[Any]] = {}  # sets of what interpreters and modes in force, in all threads, decline, by id, and how many do
+_in_force: dict[int, list[Any]] = {}  # sets of what other interpreters and modes, in all threads, decline, by id, and how many do
 _grad_off = 0
 _lock = threading.RLock()
-# Who reads which flag: regions without recording, and compiled calls, write theirs twice.
-_FLAGS = ("INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "FOLLOWED", "PLACED", "MARKING", "MARKED", "OVERRIDING")
+# Who has copies of which flag. Regions without recording, and compiled calls, write theirs twice, so few have those of the latter,
+# `IN_FORCE`, `PASSED` and `FOLLOWED`, which share a list: others read them here.
+_FLAGS = ("IN_FORCE", "GRAD", "PLACED", "MARKING", "MARKED", "OVERRIDING")
 _readers: dict[str, list[dict[str, Any]]] = {name: [globals()] for name in _FLAGS}
-_readers_of_interpreted, _readers_of_in_force, _readers_of_passed, _readers_of_grad, _readers_of_followed = (
-    _readers[name] for name in _FLAGS[:5])
+_readers_of_in_force, _readers_of_grad = (_readers[name] for name in _FLAGS[:2])
+_readers["PASSED"] = _readers["FOLLOWED"] = _readers_of_in_force
 
 
 class Calls:
     """How calls of one thread are answered; see `ops/_dispatch.py`. Both stacks have the outermost first."""
 
-    __slots__ = ("classes_off", "composing", "interpreters", "modes")
+    __slots__ = ("classes_off", "compiling", "composing", "interpreters", "modes", "recording", "saved_hooks", "thread")
 
     def __init__(self) -> None:
         self.interpreters: tuple[Any, ...] = ()
         self.modes: tuple[Any, ...] = ()              # of functions: `overrides.TorchFunctionMode`
         self.classes_off = 0                          # regions in which operands' classes are not asked
         self.composing = 0                            # compositions around a call whose operands' class answers ops
+        self.compiling = False                        # whether this thread is in a compiled function
+        self.recording = Recording()
+        self.thread = threading.get_ident()
+        self.saved_hooks: list[Any] = []              # of tensors that nodes save, the outermost first
 
 
 class Recording:
@@ -87,17 +93,15 @@ class _Local(threading.local):
     checks_sparse = False  # whether the parts of new sparse tensors are checked
     transforms = 0                                    # of `flambeau.func` that record a run of their own now
     forward_off = False
-    compiling = False                                 # whether this thread is in a compiled function
     exporting = False                                 # whether it records a module for `flambeau.export`
     keeps_tangents = False                            # whether `detach` forgets history only; see `autograd.forward_ad.unrecorded`
 
     def __init__(self) -> None:
         self.calls = Calls()
         self.backward = Backward()
-        self.recording = Recording()
+        self.recording = self.calls.recording
         self.devices: list[Any] = []
         self.stand_in: Any = None                     # where tensors are made whatever device was asked for
-        self.saved_hooks: list[Any] = []
         self.kept_copies: Any = None                  # told of what a history copies before it is overwritten, and of the copy
 
 
@@ -107,7 +111,8 @@ local = _Local()
 def share(namespace: dict[str, Any], *names: str) -> None:
     """Keep the flags `names`, which are those that `namespace` reads, equal there to what they are here."""
     for name in names:
-        _readers[name].append(namespace)
+        if not any(one is namespace for one in _readers[name]):
+            _readers[name].append(namespace)
         namespace[name] = globals()[name]
 
 
@@ -116,62 +121,72 @@ def _publish(name: str, value: Any) -> None:
         namespace[name] = value
 
 
-def begin_interpreting(declines: Any = NO_OPS) -> None:
-    """Note that a thread has one interpreter or mode more in force, which has no say in the operations of the set `declines`."""
-    key = id(declines)
+def begin_interpreting(declines: Any = NO_OPS, following_here: Any = None) -> None:
+    """Note that a thread has one interpreter or mode more in force, which has no say in the operations of the set `declines`.
+
+    `following_here` is that of the interpreter, see `Interpreter`.
+    """
     _lock.acquire()                                   # `with` would take as long again
     try:
-        entry = _in_force.get(key)
-        if entry is not None:
-            entry[1] += 1
+        if declines is FOLLOWS:
+            _following.append(following_here)
         else:
-            _in_force[key] = [declines, 1]
-            _note_in_force(declines)
+            _in_force.setdefault(id(declines), [declines, 0])[1] += 1
+        _note_in_force()
     finally:
         _lock.release()
 
 
-def end_interpreting(declines: Any = NO_OPS) -> None:
+def end_interpreting(declines: Any = NO_OPS, following_here: Any = None) -> None:
     """Note that what `begin_interpreting` was told of is in force no longer."""
-    key = id(declines)
     _lock.acquire()
     try:
-        entry = _in_force[key]
-        if entry[1] > 1:
-            entry[1] -= 1
+        if declines is FOLLOWS:
+            _following.remove(following_here)
         else:
-            del _in_force[key]
-            _note_in_force(next(iter(_in_force.values()))[0] if _in_force else NO_OPS)
+            entry = _in_force[id(declines)]
+            entry[1] -= 1
+            if not entry[1]:
+                del _in_force[id(declines)]
+        _note_in_force()
     finally:
         _lock.release()
 
 
-def _note_in_force(declines: Any) -> None:
-    followed = id(FOLLOWS) in _in_force
-    if followed is not FOLLOWED:
-        for namespace in _readers_of_followed:
-            namespace["FOLLOWED"] = followed
-    if len(_in_force) > 1 or declines is FOLLOWS:
-        declines = NO_OPS
-    if declines is not PASSED:
-        for namespace in _readers_of_passed:
-            namespace["PASSED"] = declines
-    in_force = bool(_in_force)
-    if in_force is IN_FORCE:
-        return
+def _note_in_force() -> None:
+    global INTERPRETED
+    in_force, passed, follow = True, NO_OPS, None
+    if _following:
+        follow = _following[0] if len(_following) == 1 and _following[0] is not None else followed
+    elif _in_force:
+        if len(_in_force) == 1:
+            passed = next(iter(_in_force.values()))[0]
+    else:
+        in_force = False
     for namespace in _readers_of_in_force:
-        namespace["IN_FORCE"] = in_force
-    if not OVERRIDING:
-        for namespace in _readers_of_interpreted:
-            namespace["INTERPRETED"] = in_force
+        namespace["IN_FORCE"], namespace["FOLLOWED"] = in_force, follow
+    if passed is not PASSED:
+        for namespace in _readers_of_in_force:
+            namespace["PASSED"] = passed
+    INTERPRETED = in_force or OVERRIDING
+
+
+def followed(op: Any, *args: Any) -> Any:
+    """What the innermost interpreter of this thread has for a call that it is `following`; else None."""
+    calls = local.calls
+    stack = calls.interpreters
+    if not stack or calls.modes or (follow := stack[-1].following) is None:
+        return None
+    return follow(op, *args)
 
 
 def note_overriding() -> None:
     """Note that there is an operand whose class overrides functions: from now on calls look at the classes of theirs."""
+    global INTERPRETED
     if not OVERRIDING:
         with _lock:
             _publish("OVERRIDING", True)
-            _publish("INTERPRETED", True)
+            INTERPRETED = True
 
 
 def interpreted() -> bool:

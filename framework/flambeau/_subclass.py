@@ -15,8 +15,6 @@ from . import _state
 from .tensor import Tensor
 
 _local = _state.local
-IN_FORCE = _state.IN_FORCE
-_state.share(globals(), "IN_FORCE")                   # keeps it as it is there
 
 # What makes instances, or belongs to the class and not to the values.
 _NOT_OVERRIDABLE = frozenset(
@@ -77,7 +75,7 @@ def _seen_by_modes(fn: Any) -> Any:
 
     @functools.wraps(fn)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if IN_FORCE and _local.calls.modes:
+        if _state.IN_FORCE and _local.calls.modes:
             if names:
                 args, kwargs = (), {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
             return _dispatch.dispatch_torch_function(method, _dispatch.overriding_classes((self, *args)), (self, *args), kwargs)
@@ -133,7 +131,7 @@ def _asking(fn: Any, shown: Any = None) -> Any:
 
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
-        if not IN_FORCE and plain(map(type, args)) and plain(map(type, kwargs.values())):
+        if not _state.IN_FORCE and plain(map(type, args)) and plain(map(type, kwargs.values())):
             return fn(*args, **kwargs)
         classes = _dispatch.overriding_classes((*args, *kwargs.values()))
         if classes or _local.calls.modes:

@@ -328,7 +328,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def data_ptr(self) -> int:
         """Address of the first element, in bytes."""
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         a = self._array
         if isinstance(a, KindArray):
@@ -451,7 +451,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Record operations on this tensor from now on, or stop. Raises: RuntimeError for non-leaf or integer tensors."""
         if not isinstance(requires_grad, bool):
             raise TypeError(f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         node = self._node
         if not self.is_leaf:
@@ -536,13 +536,13 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()                           # a recording does not show it
         self._gradient = value
 
     @grad.deleter
     def grad(self) -> None:
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         self._gradient = None
 
@@ -582,7 +582,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         if self._node is not None and value.dtype.category < dtypes.FLOATING:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         # The memory is that of `value`, but how often it was written is counted for this tensor and its views.
         self._array, self._storage = value._array, [self._storage[COUNT], self._storage[STAMP], value._storage[tape.BUFFER], None]
@@ -624,7 +624,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
         if self._view_of is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead, which gives a tensor without history.")
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         if not self.is_leaf:
             tape.note_detached(self)
@@ -682,7 +682,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def item(self) -> Any:
         """The only element, as a Python number. Raises: RuntimeError unless there is exactly one."""
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.note_python()
         a = self._array
         if a.__class__ is ndarray and a.size == 1:
@@ -703,7 +703,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a plain number for a 0-d tensor."""
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.note_python()
         if type(self._array) is MetaArray:
             raise ValuesCannotBeRead("Cannot copy out of meta tensor; no data!")
@@ -730,7 +730,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             )
         if self._array.dtype.isbuiltin != 1:
             raise TypeError(f"Got unsupported ScalarType {self.dtype}: convert it with .float() or .to(torch.complex64)")
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         # A view, because a caller may set the shape or the flags of what is his.
         return self._array.view()
@@ -771,7 +771,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise BufferError("Cannot pack tensors on meta: they have no data")
         if self.layout is not devices.strided:
             raise BufferError(f"Can't export tensors with layout other than torch.strided, and this one's is {self.layout}")
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         here = _dlpack.device_of(self._array)
         if here[0] == 1 and stream is not None and stream != -1:
@@ -807,7 +807,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return _dlpack.device_of(self._array)
 
     def __bool__(self) -> bool:
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.note_python()
         a = self._array
         if a.__class__ is ndarray and a.size == 1 and a.dtype.isbuiltin == 1:
@@ -819,7 +819,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous; use any() or all()")
 
     def __int__(self) -> int:
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.note_python()
         a = self._array
         if a.__class__ is ndarray and a.size == 1:
@@ -829,7 +829,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return int(self._real_number("int"))
 
     def __float__(self) -> float:
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.note_python()
         if self._node is not None:
             warn_of_recorded()
@@ -957,7 +957,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """The bytes this tensor and its views share. Raises: NotImplementedError where there are none, as for sparse tensors."""
         if isinstance(self._array, KindArray):
             return self._array.memory().untyped_storage()
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         return _storages().storage_of(self)
 
@@ -975,7 +975,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         if isinstance(self._array, KindArray):
             return TypedStorage._wrap(self._array.memory().untyped_storage(), self.dtype)
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         return TypedStorage._of(self)
 
@@ -1046,7 +1046,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """
         from .storage import set_storage
 
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         return set_storage(self, source, storage_offset, size, stride)
 
@@ -1054,7 +1054,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Change the shape to `sizes` (or `size`) in place, growing the storage when needed; new elements are uninitialised."""
         from .storage import resize
 
-        if IN_FORCE:
+        if _state.IN_FORCE:
             _state.settle()
         if (size is None) is not bool(sizes) or sizes and isinstance(sizes[0], bool):
             given = sizes if size is None else (*sizes, size)
@@ -1078,7 +1078,7 @@ _PYTHONS = _REALS | {complex}                         # what an array of a dtype
 Tensor.__module__ = "flambeau"
 
 
-IN_FORCE = MARKING = MARKED = False                   # kept by `_state.share`
+MARKING = MARKED = False                              # kept by `_state.share`
 
 
 def wrap(array: Any, node: Any = None) -> Tensor:
@@ -1095,7 +1095,7 @@ def wrap(array: Any, node: Any = None) -> Tensor:
     return made
 
 
-_state.share(globals(), "IN_FORCE", "MARKING", "MARKED")
+_state.share(globals(), "MARKING", "MARKED")
 _state.on_marking = hot_calls.objects_by_caller
 engine._wrap = wrap
 

@@ -275,18 +275,14 @@ def _compile() -> None:
     launchers.compile_ahead()
 
 
-_generation = 0
-
-
-def generation() -> int:
-    """Another number whenever functions that were found here may have to be others: of another backend, or without products."""
-    return _generation
+# Another number whenever functions that were found here may have to be others: of another backend, or without products.
+generation = 0
 
 
 def start_over() -> None:
     """Begin with numpy's functions again; for a new choice of backend."""
-    global _waiting, _generation
-    _generation += 1
+    global _waiting, generation
+    generation += 1
     _waiting = Waiting(LAUNCHERS)
     _found.clear()
     globals().update({name: fn if fn in _UNCOUNTED else _counted(fn) for name, fn in _BY_NUMPY.items()} | _refused)

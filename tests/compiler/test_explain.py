@@ -243,7 +243,7 @@ def test_small_functions_are_shown_in_the_log_and_say_that_they_run_as_they_are(
     assert "Recompiling program: shape (3,) became (4,)" in second
     assert "run as they do" not in second
     assert all(fb.equal(result, program(fb.ones(3))) for result in results)
-    assert set(f.__closure__[0].cell_contents.known.values()) == {_functions.PLAIN, _functions.SHOWN}
+    assert set(f.explain.__self__.known.values()) == {_functions.PLAIN, _functions.SHOWN}
 
 
 def test_large_functions_are_shown_once_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import math
 import sys
+import threading
 import weakref
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import flambeau as fb
 from flambeau import _state
 from flambeau._interpreters import Interpreter, pop, push
-from flambeau.compiler import _functions, _programs, _recorder
+from flambeau.compiler import _background, _functions, _programs, _recorder
 from flambeau_kernels.engine.calls import follow
 
 F = fb.nn.functional
@@ -293,7 +294,7 @@ def test_who_follows_calls_is_asked_before_all_else() -> None:
         asked: list[str] = []
         declines = _state.FOLLOWS
 
-        def following(self, op: Any, args: tuple[Any, ...]) -> Any:
+        def following(self, op: Any, *args: Any) -> Any:
             self.asked.append(op.name)
             return args[0] if op.name in ("mul", "tanh", "cat") else None
 
@@ -588,3 +589,123 @@ def test_what_is_saved_for_a_gradient_is_not_written_over_unseen(saves: bool) ->
                 compiled(x).backward()
         else:
             compiled(x).backward()
+
+
+def test_other_threads_are_not_followed() -> None:
+    x, seen = fb.randn(5), []
+
+    def elsewhere() -> None:
+        y = x * 2.0                                   # which the path of the compiled function expects
+        seen.append((type(y), y.tolist()))
+
+    @fb.compile
+    def f(x: fb.Tensor, asks: bool) -> fb.Tensor:
+        if asks:
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+        return x * 2.0 + 1.0
+
+    for asks in [False] * 5 + [True]:
+        result = f(x, asks)
+
+    assert seen == [(fb.Tensor, (x * 2.0).tolist())]
+    assert fb.equal(result, x * 2.0 + 1.0)
+
+
+def test_compiled_functions_in_two_threads_are_both_followed(looked_at: list[str]) -> None:
+    meet, found = threading.Barrier(2), []
+
+    @fb.compile
+    def f(x: fb.Tensor, waits: bool) -> fb.Tensor:
+        y = x * 2.0
+        if waits:
+            meet.wait(60)
+        y = y.tanh()
+        if waits:
+            meet.wait(60)
+        return y - x
+
+    x = fb.randn(5)
+
+    def run() -> None:
+        found.append(f(x, True))
+
+    for k in range(4):
+        if k == 3:
+            looked_at.clear()
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    assert looked_at == []
+    assert len(found) == 8
+    assert all(fb.equal(one, (x * 2.0).tanh() - x) for one in found)
+
+
+def test_a_mode_in_the_midst_of_a_function_sees_operations_that_are_expected() -> None:
+    class Mode(fb.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return func(*args, **kwargs or {})
+
+    seen: list[str] = []
+
+    @fb.compile
+    def f(x: fb.Tensor, mode: Any) -> fb.Tensor:
+        y = x * 2.0
+        with mode:
+            y = y.tanh()
+        return y + 1.0
+
+    x = fb.randn(5)
+    for _ in range(4):
+        f(x, contextlib.nullcontext())
+    result = f(x, Mode())
+
+    assert seen == ["tanh"]
+    assert fb.equal(result, (x * 2.0).tanh() + 1.0)
+
+
+def test_a_recorded_operation_enters_one_function_of_python() -> None:
+    entered: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            entered.append(frame.f_code.co_name)
+
+    @fb.compile
+    def f(x: fb.Tensor, looks: bool) -> fb.Tensor:
+        if looks:
+            sys.setprofile(note)
+        y = fb.where(x > 0, (x * 2.0 - x).tanh() + 3.0, x)
+        sys.setprofile(None)
+        return y
+
+    x = fb.randn(5)
+    for _ in range(4):
+        f(x, False)
+    f(x, True)
+
+    assert entered == ["__gt__", "__mul__", "__sub__", "tanh", "__add__", "where"]
+
+
+def test_calls_with_and_without_gradients_by_turns_are_all_usual_ones() -> None:
+    @fb.compile
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return (x * 2.0).tanh() + x
+
+    x = fb.randn(5, requires_grad=True)
+    for _ in range(8):
+        f(x)
+        with fb.no_grad():
+            f(x)
+    _background.wait()
+    for _ in range(3):
+        f(x)
+        with fb.no_grad():
+            f(x)
+
+    assert None not in f.explain.__self__.usual

@@ -88,10 +88,11 @@ def optimized(fn: Any, backend: _backends.Backend, fullgraph: bool) -> Any:
         return fn
     fn = getattr(fn, "_torchdynamo_orig_callable", fn)  # what was compiled before, or shall not be
     function = _functions.Function(fn, backend, fullgraph)
+    call = function.__call__                              # Python looks for it in every call of an object
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return function(args, kwargs)
+        return call(args, kwargs)
 
     def aot_compile(example_inputs: Any) -> Any:
         """The function as a program of its own, see `_dynamo.aot_compile`, for arguments like the `example_inputs`, args and kwargs."""

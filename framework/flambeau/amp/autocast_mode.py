@@ -61,7 +61,7 @@ class _Caster(Interpreter):
     def __init__(self, state: _State) -> None:
         self.state = state
 
-    def quick(self, op: Any, args: tuple[Any, ...]) -> Any:
+    def quick(self, op: Any, *args: Any) -> Any:
         """The answer to a call of float32 operands without history, and perhaps None and numbers, where nobody else has a say."""
         state, calls = self.state, _local.calls
         try:

@@ -13,8 +13,8 @@ from ..tensor import Tensor, wrap
 from . import engine
 from .tape import Node, is_of_nobody
 
-OVERRIDING, IN_FORCE, local = _state.OVERRIDING, _state.IN_FORCE, _state.local
-_state.share(globals(), "OVERRIDING", "IN_FORCE")  # keeps them as they are there
+OVERRIDING, local = _state.OVERRIDING, _state.local
+_state.share(globals(), "OVERRIDING")  # keeps it as it is there
 
 
 def backward(
@@ -40,7 +40,7 @@ def backward(
     tensor([ 2., 40.])
     """
     vectors = grad_tensors if grad_tensors is not None else grad_variables
-    if (OVERRIDING or IN_FORCE) and (local.calls.modes or overriding_classes((tensors,))):
+    if (OVERRIDING or _state.IN_FORCE) and (local.calls.modes or overriding_classes((tensors,))):
         given = {"retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
         dispatch_torch_function(backward, overriding_classes((tensors,)), (tensors, vectors), given)
         return
@@ -110,7 +110,7 @@ def grad(
     (tensor(27., grad_fn=<MulBackward0>), (tensor(18.),))
     """
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
-    if (OVERRIDING or IN_FORCE) and (local.calls.modes or overriding_classes((outputs, inputs))):
+    if (OVERRIDING or _state.IN_FORCE) and (local.calls.modes or overriding_classes((outputs, inputs))):
         return dispatch_torch_function(grad, overriding_classes((outputs, inputs)), (outputs, inputs), {
             "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
             "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,

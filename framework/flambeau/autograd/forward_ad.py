@@ -110,7 +110,7 @@ class ForwardLevel(Interpreter):
         made.__dict__["_tangents"] = {**primal.__dict__.get("_tangents", {}), self: tangent}  # pyright: ignore[reportIndexIssue]  # an instance's
         return made
 
-    def quick(self, op: Any, args: tuple[Any, ...]) -> Any:
+    def quick(self, op: Any, *args: Any) -> Any:
         """What `run` gives for a scalar formula that has no rule of its own; of plain tensors with one tangent at most, and numbers."""
         if op.kind != "elementwise" or op.vjps or not op.differentiable or _local.forward_off:
             return None

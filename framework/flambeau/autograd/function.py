@@ -384,7 +384,7 @@ class _ReturnedView:
 
 def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None:
     """Move what was saved into the node, as arrays; outputs are remembered by place, so there is no cycle."""
-    hooks = _state.local.saved_hooks
+    hooks = _state.local.calls.saved_hooks
     saved: list[Any] = []
     for t in ctx.to_save:
         if t is None:

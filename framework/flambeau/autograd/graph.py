@@ -74,7 +74,7 @@ class _Packing(Interpreter):
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         # Of regions inside each other the innermost has the say.
-        if op.kind == "composite" or not _local.saved_hooks or _local.saved_hooks[-1] is not self.hooks:
+        if op.kind == "composite" or not _local.calls.saved_hooks or _local.calls.saved_hooks[-1] is not self.hooks:
             return NotImplemented
         begin = _state.next_seq()
         result = _dispatch.interpret(op, args, out, inplace)
@@ -158,13 +158,13 @@ def _packed(value: Any, record: Any, pack: Any, unpack: Any, operands: Mapping[i
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """No recording, and no hooks on what is done inside."""
-    hooks, _local.saved_hooks = _local.saved_hooks, []
+    hooks, _local.calls.saved_hooks = _local.calls.saved_hooks, []
     _state.note_ambient()
     grad = _state.set_grad(False)
     try:
         yield
     finally:
-        _local.saved_hooks = hooks
+        _local.calls.saved_hooks = hooks
         _state.note_ambient()
         _state.set_grad(grad)
 
@@ -256,13 +256,13 @@ class saved_tensors_hooks:  # PyTorch's name
         if forbidden is not None:
             raise RuntimeError(forbidden)
         self.packing = _Packing(self.pack_hook, self.unpack_hook)
-        _local.saved_hooks.append(self.packing.hooks)
+        _local.calls.saved_hooks.append(self.packing.hooks)
         _state.note_ambient()
         _dispatch.push(self.packing)
 
     def __exit__(self, *_: object) -> None:
         _dispatch.pop(self.packing)
-        _local.saved_hooks.pop()
+        _local.calls.saved_hooks.pop()
         _state.note_ambient()
 
 
@@ -294,7 +294,7 @@ class disable_saved_tensors_hooks(contextlib.ContextDecorator):  # PyTorch's nam
         self.error_message = error_message
 
     def __enter__(self) -> None:
-        if _local.saved_hooks:
+        if _local.calls.saved_hooks:
             raise RuntimeError(self.error_message)
         self.before = getattr(_local, "hooks_forbidden", None)
         _local.hooks_forbidden = self.error_message

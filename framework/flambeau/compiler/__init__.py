@@ -262,31 +262,29 @@ class set_stance:  # PyTorch's name
     Raises: RuntimeError for another stance, or `force_backend` with one that is not "default".
     """
 
-    _stance = "default"
-    _backend: _backends.Backend | None = None
+    now: tuple[str, _backends.Backend | None] = ("default", None)  # the stance in force, and the backend for all
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> None:
         if stance not in _STANCES:
             raise RuntimeError(f"set_stance: unknown stance {stance!r}, it is one of {', '.join(_STANCES)}")
         if force_backend is not None and stance != "default":
             raise RuntimeError(f"set_stance: force_backend goes with the stance 'default' alone, not with {stance!r}")
-        self.stance = stance
-        self.backend = None if force_backend is None else _check_settings(force_backend, None, None)
-        self._before = set_stance._stance, set_stance._backend
+        self.wanted = stance, None if force_backend is None else _check_settings(force_backend, None, None)
+        self._before = set_stance.now
         self.__enter__()
 
     def __enter__(self) -> None:
-        set_stance._stance, set_stance._backend = self.stance, self.backend
+        set_stance.now = self.wanted
 
     def __exit__(self, *error: Any) -> None:
-        set_stance._stance, set_stance._backend = self._before
+        set_stance.now = self._before
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         self.__exit__()
 
         @functools.wraps(fn)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            self._before = set_stance._stance, set_stance._backend
+            self._before = set_stance.now
             with self:
                 return fn(*args, **kwargs)
 
@@ -299,12 +297,12 @@ def cudagraph_mark_step_begin() -> None:
 
 def is_compiling() -> bool:
     """Whether this thread is in a compiled function, or exports one."""
-    return _state.local.compiling or _state.local.exporting
+    return _state.local.calls.compiling or _state.local.exporting
 
 
 def is_dynamo_compiling() -> bool:
     """Whether this thread is in a compiled function."""
-    return _state.local.compiling
+    return _state.local.calls.compiling
 
 
 def is_exporting() -> bool:

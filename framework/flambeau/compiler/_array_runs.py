@@ -48,7 +48,7 @@ class ArrayRun:
     def builtin(self, inputs: list[Tensor]) -> Any:
         """What gives the arrays of results for those of inputs, and runs no Python; None where there is none, or not yet."""
         self._note_call(inputs)
-        return self.walk if self.generation == hot_calls.generation() and self.table is not None and not self.table.others else None
+        return self.walk if self.generation == hot_calls.generation and self.table is not None and not self.table.others else None
 
     def _note_call(self, inputs: Any) -> None:
         if self.calls < TABULATED_AT[-1]:
@@ -59,7 +59,7 @@ class ArrayRun:
     def __call__(self, *inputs: Tensor) -> Any:
         """The results, or None: then nothing has been done."""
         self._note_call(inputs)
-        if self.generation != hot_calls.generation() or _state.MARKING:
+        if self.generation != hot_calls.generation or _state.MARKING:
             return None
         found = self.walk(*[x._array for x in inputs])
         return None if found is None else [wrap(a) for a in found]
@@ -84,7 +84,7 @@ class ArrayRun:
             if made.base is not None or any(np.may_share_memory(made, other) for other in (*arrays, *results[:k])):
                 self.why = "a result is a view"
                 return
-        self.table, self.walk, self.generation = table, table.finish(results), hot_calls.generation()
+        self.table, self.walk, self.generation = table, table.finish(results), hot_calls.generation
 
     def _table(self, arrays: list[Any]) -> tuple[LaunchTable, list[Any]]:
         table = LaunchTable(arrays)

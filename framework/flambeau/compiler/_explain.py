@@ -100,7 +100,7 @@ class Explanation:
         for at, segment in enumerate(self.segments, 1):
             lines += [
                 f"{at}. ended because: {segment.why} ({'called at ' if segment.why == _END else ''}{segment.line})",
-                f"   {len(segment.operations)} operations, {segment.calls} calls, {segment.seconds * 1e6:.0f} us in the last, "
+                f"   {len(segment.operations)} operations, {segment.calls} calls, {segment.seconds * 1e6:.0f} us in the last timed, "
                 f"results of {segment.bytes} bytes, {segment.bytes_saved} bytes not written"
                 + (f", {segment.bytes_at_most} bytes at a time" if segment.bytes_at_most is not None else ""),
                 *[f"   {line}" for line in segment.operations],
@@ -140,7 +140,7 @@ class Explanation:
 
 def _row(at: int, s: Segment, most: float) -> str:
     e = html.escape
-    facts = [f"{len(s.operations)} operations", f"{s.calls} calls", f"{s.seconds * 1e6:.0f} µs in the last",
+    facts = [f"{len(s.operations)} operations", f"{s.calls} calls", f"{s.seconds * 1e6:.0f} µs in the last timed",
              f"{s.bytes:,} bytes of results", f"{s.bytes_saved:,} bytes not written"]  # fmt: skip
     if s.bytes_at_most is not None:
         facts.append(f"{s.bytes_at_most:,} bytes at a time")

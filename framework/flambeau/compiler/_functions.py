@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import weakref
 from collections.abc import Callable
@@ -66,20 +65,19 @@ class Usual:
     """A call whose kernels are there, and worth what it takes to record it; so are calls that look alike and run the same programs.
 
     Args:
-        guard: ``guard(args)``, whether arguments look as those of the call, or None.
-        asked: whether gradients were recorded.
+        asked: whether gradients were recorded, as they are in calls like it.
         ran, passed: of the recorder of the call.
     """
 
-    __slots__ = ("function", "guard", "asked", "is_told", "ran", "passed")
+    __slots__ = ("function", "asked", "is_told", "ran", "passed")
 
-    def __init__(self, function: Any, guard: Any, recorder: Recorder) -> None:
-        self.function, self.guard, self.asked = function, guard, _local.recording.asked
+    def __init__(self, function: Function, recorder: Recorder) -> None:
+        self.function, self.asked = function, _local.recording.asked
         self.is_told, self.ran, self.passed = recorder.is_told, recorder.ran, recorder.passed
 
     @staticmethod
     def of(function: Any, args: tuple[Any, ...], recorder: Recorder) -> Any:
-        """The guard of calls and what runs them; None without a guard."""
+        """The guard of calls and what runs them, see `Function.usual`; None without a guard."""
         alike = follow.alike()
         pattern: list[Any] = []
         for a in args:
@@ -92,11 +90,31 @@ class Usual:
                 return None
         if alike is None:
             return None
-        found = Usual(function, MethodType(alike, tuple(pattern)), recorder)
-        return found.is_alike, functools.partial(function.run_usual, found)
+        return MethodType(alike, tuple(pattern)), Usual(function, recorder).run
 
-    def is_alike(self, args: tuple[Any, ...]) -> Any:
-        return self.guard(args) and _local.recording.asked is self.asked
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The result of the function, recorded."""
+        function = self.function
+        recorder = function.recorder()
+        recorder.begin(self.is_told)
+        # As `_recorded`, of which this is the frequent case: no others are in force.
+        calls, here, alone = _local.calls, recorder.following_here, recorder.alone
+        calls.interpreters = alone
+        _state.begin_interpreting(_state.FOLLOWS, here)
+        try:
+            result = function.fn(*args)
+        finally:
+            if calls.interpreters is alone:
+                calls.interpreters = ()
+                _state.end_interpreting(_state.FOLLOWS, here)
+            else:
+                pop(recorder)
+            recorder.flush("the end of the function", ends=True)
+        if recorder.root is function.root:
+            function.idle.append(recorder)
+        if recorder.ran != self.ran or recorder.passed != self.passed:
+            function.usual[self.asked] = None         # so the next call is judged
+        return result
 
 
 class Function:
@@ -124,7 +142,8 @@ class Function:
         self.trials: dict[Any, Trial] = {}            # by signature
         self.replays: dict[Any, Any] = {}             # by signature: a `Replay`, or None for calls that cannot be replayed
         self.waits: dict[Any, Wait] = {}              # by signature
-        self.usual: Any = None                        # the guard of the last call that was replayed or is fused, and what runs such calls
+        # Of the last call that was replayed or is fused, without gradients being recorded and with: a guard, and what runs such calls.
+        self.usual: list[Any] = [None, None]
         self.compiled = 0
         self.compiled_at: dict[int, int] = {}         # how often, by the number of the segment in its call
         self.is_met = False                           # whether a call has been given to a backend of the program's own
@@ -140,15 +159,15 @@ class Function:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of ``fn(*args, **kwargs)``."""
         calls = _local.calls
-        stance = set_stance._stance
-        if calls.interpreters or calls.modes or stance == "force_eager" or (_settings or _config()).disable:
+        stance, forced = set_stance.now
+        if calls.interpreters or calls.modes or stance == "force_eager" or (_settings or _config())["disable"]:
             return self.fn(*args, **kwargs)
-        before, _local.compiling = _local.compiling, True
+        before, calls.compiling = calls.compiling, True
         try:
-            usual = self.usual
-            if usual is not None and not kwargs and set_stance._backend is None and usual[0](args):
+            usual = self.usual[calls.recording.asked]
+            if usual is not None and not kwargs and forced is None and usual[0](args):
                 return usual[1](args)
-            backend = set_stance._backend or self.backend
+            backend = forced or self.backend
             if backend.maker is not None:
                 return self._through(backend, stance, args, kwargs)
             if backend.replays:
@@ -161,7 +180,7 @@ class Function:
                 return self._shown(signature, args, kwargs)
             return self._fused(signature, args, kwargs, backend.tunes)
         finally:
-            _local.compiling = before
+            calls.compiling = before
 
     def _shown(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, with all that is no write recorded: what is one graph must be one, and who reads the log sees it, however small."""
@@ -185,7 +204,8 @@ class Function:
             if trial.is_lost():
                 self._leave(signature)
             return result
-        recorder = self._recorder(known == SHOWN)
+        recorder = self.recorder()
+        recorder.begin(known == SHOWN)
         began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
@@ -207,7 +227,7 @@ class Function:
             self._leave(signature)
         elif not tunes:
             if not kwargs and all(program.is_final() for program in fused):
-                self.usual = Usual.of(self, args, recorder)
+                self.usual[_local.recording.asked] = Usual.of(self, args, recorder)
         elif (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
             # Of what backward will take, a call says nothing.
             if trial is None and not any(chain.histories for program in fused for chain in program.chains):
@@ -218,43 +238,19 @@ class Function:
                 trial.fused.append(seconds)
         return result
 
-    def _recorder(self, is_told: bool) -> Recorder:
-        """One that is ready for a call."""
+    def recorder(self) -> Recorder:
+        """One for a call, which has to `begin`."""
         try:
-            recorder = self.idle.pop()
+            return self.idle.pop()
         except IndexError:
-            recorder = Recorder(self.root, _FUSED, False, title=_title(self.fn))
-        recorder.begin(is_told)
-        return recorder
-
-    def run_usual(self, usual: Usual, args: tuple[Any, ...]) -> Any:
-        """The result of a call like one that ran the programs of `usual`, which are worth their recording."""
-        recorder = self._recorder(usual.is_told)
-        # As `_recorded`, of which this is the frequent case: no others are in force.
-        calls, alone = _local.calls, (recorder,)
-        calls.interpreters = alone
-        _state.begin_interpreting(_state.FOLLOWS)
-        try:
-            result = self.fn(*args)
-        finally:
-            if calls.interpreters is alone:
-                calls.interpreters = ()
-                _state.end_interpreting(_state.FOLLOWS)
-            else:
-                pop(recorder)
-            recorder.flush("the end of the function", ends=True)
-        if recorder.root is self.root:
-            self.idle.append(recorder)
-        if recorder.ran != usual.ran or recorder.passed != usual.passed:
-            self.usual = None                         # so the next call is judged
-        return result
+            return Recorder(self.root, _FUSED, False, title=_title(self.fn))
 
     def _leave(self, signature: Any) -> None:
         """Run calls like this one as they are."""
         if self.says_plain and self.known.get(signature) == SHOWN:
             self._say_plain()
         self._know(signature, PLAIN)
-        self.usual = None
+        self.usual[_local.recording.asked] = None
 
     def _know(self, signature: Any, what: int) -> None:
         if len(self.known) >= _MOST_SIGNATURES:
@@ -286,7 +282,7 @@ class Function:
             verifies = backend.verify_every > 0 and replay.replayed % backend.verify_every == backend.verify_every - 1
             if not verifies:
                 if spec is None and not backend.verify_every:
-                    self.usual = replay.guarded(self.fn, args)
+                    self.usual[_local.recording.asked] = replay.guarded(self.fn, args)
                 return replay(leaves)
         if replay is None and signature in self.replays:
             return self.fn(*args, **kwargs)
@@ -428,22 +424,25 @@ class not_recorded:  # a context manager
     def __enter__(self) -> None:
         break_here(self.why)
         calls = _local.calls
-        self.before, self.compiling = calls.interpreters, _local.compiling
+        self.before, self.compiling = calls.interpreters, calls.compiling
         calls.interpreters = tuple([x for x in self.before if not isinstance(x, Recorder)])
-        _local.compiling = False
+        calls.compiling = False
 
     def __exit__(self, *_: object) -> None:
-        _local.calls.interpreters, _local.compiling = self.before, self.compiling
+        calls = _local.calls
+        calls.interpreters, calls.compiling = self.before, self.compiling
 
 
-_settings: Any = None
+_settings: dict[str, Any] = {}
 
 
-def _config() -> Any:
-    """The module `_dynamo.config`, which imports this one."""
+def _config() -> dict[str, Any]:
+    """The names of the module `_dynamo.config`, which imports this one."""
     global _settings
-    if _settings is None:
-        from .._dynamo import config as _settings
+    if not _settings:
+        from .._dynamo import config
+
+        _settings = config.__dict__
     return _settings
 
 

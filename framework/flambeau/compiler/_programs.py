@@ -168,7 +168,7 @@ class Program:
         self.count = step.first + len(step.results)
         self.wanted = frozenset(wanted)
         self.calls = 0
-        self.seconds = 0.0                            # of the last call
+        self.seconds = 0.0                            # of the last call that was timed
         self.fuses = fuse
         if fuse:
             self.steps = _needed(self.steps, self.wanted, records_all)

@@ -48,11 +48,17 @@ _ref = weakref.ref
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
 RECORDED_FROM = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
+TIMED = 64                                            # calls of a program whose seconds are taken, which takes as long as a step
+
+
+_TOKEN, _CALLS = map(follow.PATH.index, ("token", "calls"))
+follow.who_is_in_force(follow.Stacks(_state.Calls, "thread", "interpreters", "modes"))
 
 
 def ambient_now() -> tuple[Any, ...]:
     """What decides, beside its arguments, what an operation gives."""
-    return (_local.recording.asked, _local.recording.inference, dtypes._default, _state.WAYS[0])
+    own = _local.recording
+    return own.asked, own.inference, dtypes._default, _state.WAYS[0]
 
 
 class _as_before:  # a context manager
@@ -121,24 +127,27 @@ class Recorder(Interpreter):
         self._lock = threading.RLock()
         self._left: dict[tuple[int, int], Any] = {}               # see `_rescue`
         # What `flambeau_kernels.engine.calls.follow` calls a path.
-        self._path: list[Any] = []
+        self._path: list[Any] = [None] * len(follow.PATH)
+        self._path[_CALLS] = _local.calls             # of the thread of the call
+        self.story: list[Segment | Event] = []
+        self.is_full_story = self.notes_events        # nothing but programs and events was in the call
         self._restart()
-        native = follow.builtin()
+        native, here = follow.builtin(), follow.builtin_here()
         self.quick = self.following = None if native is None else MethodType(native, self._path)
+        self.following_here = None if here is None else MethodType(here, self._path)
         settles = None if native is None or records_all else native_settle.builtin()
         self._settles = None if settles is None else MethodType(settles, self._path)
+        self.alone = (self,)                          # the stack of interpreters where it is the only one
         self.begin()
 
     def begin(self, is_told: bool = False) -> None:
-        """Be ready for a call, the first one or another. `is_told`: what there is to say of its recordings has been said."""
+        """Be ready for a call of this thread, the first one or another. `is_told`: what there is to say of its recordings has been said."""
+        self._path[_CALLS] = _local.calls
         self.is_told = is_told
-        self.story: list[Segment | Event] = []
-        self.is_full_story = self.notes_events        # nothing but programs and events was in the call
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
-        self.passed = 0                               # operations that came here and were not recorded
-        self.apart = 0                                # those among them that were taken apart
-        self.effects = 0                              # draws, and writes that are no operations
+        # Operations that came here and were not recorded; those among them that were taken apart; draws, and writes that are no operations.
+        self.passed = self.apart = self.effects = 0
         self._expect_first()
 
     def _restart(self) -> None:
@@ -149,21 +158,25 @@ class Recorder(Interpreter):
         self._made: list[Any] = []                    # weak references to the Deferreds, by value
         self._writes: dict[int, int] = {}             # by value: how often what has it would have been written to
         first = self.root.node
-        self._path[:] = (first, self, self._made, self.inputs, self._counts, Deferred, Parameter, None, _state.AMBIENT, first)
+        self._path[:_CALLS] = (first, self, self._made, self.inputs, self._counts, Deferred, Parameter, None, _state.AMBIENT, first)
         self._expect_first()
 
     def _expect_first(self) -> None:
         """Let the first operation be followed too, where what decides over results is as it was at the first one of the tree."""
-        ambient = self.root.ambient
-        if ambient is not None and not _local.saved_hooks and ambient == ambient_now():
-            self._path[7], self._ambient = _state.AMBIENT[0], ambient
+        ambient, path = self.root.ambient, self._path
+        calls = path[_CALLS]
+        own = calls.recording
+        now = own.asked, own.inference, dtypes._default, _state.WAYS[0]     # as `ambient_now`
+        if ambient == now and not calls.saved_hooks:
+            path[_TOKEN], self._ambient = _state.AMBIENT[0], ambient
         else:
-            self._path[7] = self._ambient = None      # see `ambient_now`
+            path[_TOKEN] = self._ambient = None
 
     def close(self) -> None:
         """Let go of what refers to the recorder, once nothing more is recorded."""
-        self.quick = self.following = self._settles = None
+        self.quick = self.following = self.following_here = self._settles = None
         self._path[1] = None
+        self.alone = ()
 
     @property
     def step(self) -> Step:
@@ -173,13 +186,13 @@ class Recorder(Interpreter):
     # -- operations
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        if out is None and not _local.saved_hooks:    # hooks of what is saved are told of one operation after the other
+        if out is None and not _local.calls.saved_hooks:    # hooks of what is saved are told of one operation after the other
             written = op, args
             if op.forwards_to is not None and (self.notes_events or not self.records_all):
                 called = op.forwards_to(*args)
                 if called is not None:                # which may be the operation that came here last time
                     op, args = called
-                    found = None if self.quick is None else self.quick(op, args)
+                    found = None if self.quick is None else self.quick(op, *args)
                     if found is not None:
                         return found
             kind = op.kind
@@ -194,7 +207,7 @@ class Recorder(Interpreter):
                 self.passed += 1
                 self.apart += 1
                 return NOTED                          # its parts come here in turn
-        elif inplace and out.__class__ is Deferred and not self.records_all and not _local.saved_hooks:
+        elif inplace and out.__class__ is Deferred and not self.records_all and not _local.calls.saved_hooks:
             found = self._overwritten(op, args)
             if found is NotImplemented and out.__class__ is Deferred:
                 found = self._stored(op, args)
@@ -279,7 +292,7 @@ class Recorder(Interpreter):
         if not self._holds(target):
             return NotImplemented
         marker = _in_place(op)
-        made = None if self.quick is None else self.quick(marker, args)
+        made = None if self.quick is None else self.quick(marker, *args)
         if made is None:
             called = None if op.forwards_to is None else op.forwards_to(*args)
             own, given = (op, args) if called is None else called
@@ -403,7 +416,7 @@ class Recorder(Interpreter):
             value = self._value(found.same)
             self._forget(mark)
             return value
-        path[0], path[7] = found.node, token
+        path[0], path[_TOKEN] = found.node, token
         self._made += refs
         if step is not self.root:
             self._expect(step, found, mark, written)
@@ -595,9 +608,12 @@ class Recorder(Interpreter):
 
     def flush(self, why: str, asked: bool = False, ends: bool = False) -> None:
         """Compute what is pending. Args: why; whether Python `asked` for a value, or an event or the call `ends` a segment."""
-        with self._lock:
-            self.is_full_story = self.is_full_story and ends
-            if ends and self._left:
+        lock = self._lock
+        lock.acquire()                                # `with` would take twice as long
+        try:
+            if not ends:
+                self.is_full_story = False
+            elif self._left:
                 self._left = {}
             node = self._path[0]
             if node is self.root.node:
@@ -606,11 +622,14 @@ class Recorder(Interpreter):
                 return
             self.breaks.append(why)
             ready = node[2]
-            settled = ready is not None and self._settled_natively(ready[-1])
-            if not settled and self._path[0] is node:  # else a finalizer, which the collector ran meanwhile, has asked for a value
+            if ready is not None and self._settled_natively(ready[-1]):
+                pass
+            elif self._path[0] is node:                # else a finalizer, which the collector ran meanwhile, has asked for a value
                 # One that runs from here on would find neither the path nor weak references to what it asks for.
                 with _no_collection():
                     self._run_program(node[1], why)
+        finally:
+            lock.release()
         if asked and self.on_ask is not None:
             self.on_ask(why)
 
@@ -649,19 +668,22 @@ class Recorder(Interpreter):
 
     def _settled_natively(self, program: Any) -> bool:
         """Whether one native call has done all that is to be done, as it was last time by `program`."""
-        interpreters = _local.calls.interpreters
-        if self._settles is None or _state.MARKING or program.generation != hot_calls.generation():
+        settles = self._settles
+        if settles is None or _state.MARKING or program.generation != hot_calls.generation:
             return False
+        interpreters = _local.calls.interpreters
         if interpreters and interpreters[0] is not self:  # others are told of operations
             return False
         if self._numbers:
             self._numbers = {}
         writes = self._writes
         written = [(self._made[number](), count) for number, count in writes.items()] if writes else ()
-        began = perf_counter()
-        if self._settles() is None:
+        timed = program.calls < TIMED
+        began = perf_counter() if timed else 0.0
+        if settles() is None:
             return False
-        program.seconds = perf_counter() - began
+        if timed:
+            program.seconds = perf_counter() - began
         program.calls += 1
         self.ran.append(program)
         if writes:
@@ -681,7 +703,7 @@ class Recorder(Interpreter):
             if one is not None:
                 alive[pending_of(one)[1]] = one
         one = None
-        inputs, counts, writes, ambient, token = self.inputs, self._counts, self._writes, self._ambient, self._path[7]
+        inputs, counts, writes, ambient, token = self.inputs, self._counts, self._writes, self._ambient, self._path[_TOKEN]
         self._restart()
         for x, count in zip(inputs, counts, strict=True):
             if x._storage[tape.COUNT] != count:

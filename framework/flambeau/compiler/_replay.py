@@ -312,7 +312,7 @@ def are_same(leaves: Any, spec: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 def signature_of(fn: Any, leaves: Any, spec: Any) -> Any:
     """What calls of `fn` have to have in common; None for arguments whose looks do not say enough."""
-    if _local.saved_hooks:
+    if _local.calls.saved_hooks:
         return None
     own = _local.recording
     key: list[Any] = [own.asked, own.inference, dtypes._default, spec and str(spec), fn.training if isinstance(fn, Module) else None]
@@ -352,7 +352,7 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
     }  # fmt: skip
     names = [f"a{k}" for k in range(len(args))]
     tests = [
-        "(local.recording.asked, local.recording.inference) == modes", "not local.saved_hooks", "dtypes._default is default",
+        "(local.recording.asked, local.recording.inference) == modes", "not local.calls.saved_hooks", "dtypes._default is default",
         "same()",
     ]  # fmt: skip
     if isinstance(fn, Module):

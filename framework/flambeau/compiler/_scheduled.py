@@ -378,10 +378,10 @@ class ArrayStep:
         if not table.native or self.table is not None and len(table.others) >= len(self.table.others):
             return
         writing = self._written[0]
-        writing.scope |= {"walk": table.finish(list(results.values())), "generation": hot_calls.generation}
+        writing.scope |= {"walk": table.finish(list(results.values())), "hot_calls": hot_calls}
         given = ", ".join([*[f"i{at}" for at in range(len(inputs))], "one.copy()"])
         self._compile([
-            f"found = walk({given}) if generation() == {hot_calls.generation()} else None",
+            f"found = walk({given}) if hot_calls.generation == {hot_calls.generation} else None",
             "if found is not None:", f"    {', '.join(results)}, = found", "    found = 0",
         ])  # fmt: skip
         self.table = table

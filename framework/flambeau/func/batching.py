@@ -254,7 +254,7 @@ class VmapLevel(Interpreter):
 
     # -- running ops
 
-    def quick(self, op: Any, args: tuple[Any, ...]) -> Any:
+    def quick(self, op: Any, *args: Any) -> Any:
         """The result of a scalar formula of batches of one rank along the first dimension, and numbers: it runs on them as they are."""
         if op.kind != "elementwise" or op.random or op.batch_rule is not None:
             return None

@@ -127,19 +127,10 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
     """Ask the interpreters, the innermost first, then run `op` itself."""
     stack = _local.calls.interpreters
     if stack and out is None and (quick := stack[-1].quick) is not None:
-        result = quick(op, args)
+        result = quick(op, *args)
         if result is not None:
             return result
     return ask_interpreters(op, args, out, inplace)
-
-
-def answered_quickly(op: Op, args: tuple[Any, ...]) -> Any:
-    """What the innermost interpreter has for a call that is known argument by argument, so nothing else is to be asked; else None."""
-    calls = _local.calls
-    stack = calls.interpreters
-    if not stack or calls.modes or (quick := stack[-1].following) is None:
-        return None
-    return quick(op, args)
 
 
 def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> Any:
@@ -162,7 +153,7 @@ def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bo
             untouched = False
             continue
         if out is None and depth + 1 < len(stack) and interpreter.quick is not None and op.kind != "composite":
-            result = interpreter.quick(op, args)      # of compositions, whose parts those inside it may want, it has noted none
+            result = interpreter.quick(op, *args)     # of compositions, whose parts those inside it may want, it has noted none
             if result is not None:
                 return result
         if interpreter.runs_compositions and not untouched and op.kind == "composite":

@@ -165,7 +165,7 @@ def make_function(op: Op, form: int = FUNCTION) -> Any:
 def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, Any]]:
     with_out = form == FUNCTION and bool(op.surface & OUT)
     params, constants = signature(op, with_out, form)
-    args = f"({', '.join(op.params)}{',' if len(op.params) == 1 else ''})"
+    args = _tuple_of(op.params)
     # Where a parameter has the function's name, as in `pad`, the op says which function it is.
     out = f"{'out' if with_out else None}, {None if name in op.params else name}"
     aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
@@ -173,7 +173,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     refuse = refuse_missing(op, form)
     call = f"return call(OP, {args}, {out})"
     body += _stored_in_out(op, call, refuse) if with_out else []
-    body += _followed(args) + _ask_who_is_in_force(op, call, _interpreted(args), refuse)
+    body += _followed(op.params) + _ask_who_is_in_force(op, call, _interpreted(op.params), refuse)
     answered = _answered(op, _is_tensor)
     if not isinstance(op, ElementwiseOp) and answered and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
@@ -331,16 +331,20 @@ def _unknown(name: str) -> str:
     return f"({name}.__class__ not in PLAIN or not all_silent(map(type, {name})))"
 
 
-def _interpreted(args: str) -> str:
+def _interpreted(params: tuple[str, ...]) -> str:
     """The line that returns what the interpreters ``in_force`` make of the op: the innermost may have a quick answer."""
-    quick = f"(quick := in_force[-1].quick) is None or (made := quick(OP, {args})) is None"
-    return f"return ask_interpreters(OP, {args}) if {quick} else made"
+    quick = f"(quick := in_force[-1].quick) is None or (made := quick(OP, {', '.join(params)})) is None"
+    return f"return ask_interpreters(OP, {_tuple_of(params)}) if {quick} else made"
 
 
-def _followed(args: str) -> list[str]:
+def _followed(params: tuple[str, ...]) -> list[str]:
     """The lines that return the answer of an interpreter which is `following` calls, and has looked at one like this before."""
-    follows = "not (calls := local.calls).modes and (in_force := calls.interpreters) and (quick := in_force[-1].following) is not None"
-    return [f"if IN_FORCE and FOLLOWED and {follows} and (made := quick(OP, {args})) is not None:", "    return made"]
+    asks = f"(follow := FOLLOWED) is not None and (made := follow(OP, {', '.join(params)})) is not None"
+    return [f"if {asks}:", "    return made"]
+
+
+def _tuple_of(params: tuple[str, ...]) -> str:
+    return f"({', '.join(params)}{',' if len(params) == 1 else ''})"
 
 
 def _ask_who_is_in_force(op: Op, call: str, interpret: str, refuse: list[str]) -> list[str]:
@@ -694,6 +698,7 @@ def _enter_swapped(op: ElementwiseOp) -> str:
 def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     params = op.positional[:2]
     args = ", ".join(params)
+    asked_first: list[str] = []                       # what follows a call compares the operands anyway
     fast: list[str] = []
     constants = {"fn": fn, "operand": _is_operand, "OP": op, "Tensor": Tensor, "no_tensor": _refusal(name), **_of_elementwise(op)}
     by_formula = not (op.answers and len(op.params) == 2)  # whose builtin takes plain Tensors alone
@@ -703,30 +708,31 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     elif isinstance(op, ElementwiseOp) and len(op.positional) == 2:
         fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
     if fast:
-        all_given = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
+        given = (*params, *[repr(op.defaults[n]) for n in op.keyword_only])
         known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
         passed, say = ("", "(in_force := calls.interpreters)") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
-        one_class = [f"made = of_one_class(OP, ({all_given},))", "if made is not NotImplemented:", "    return made"]
+        one_class = [f"made = of_one_class(OP, {_tuple_of(given)})", "if made is not NotImplemented:", "    return made"]
         tried = _tried(fast)
         if by_formula:
             others = [*tried, f"if OVERRIDING and not ({known}):", *indented(one_class)]
         else:
             usual = " and ".join(f"{n}.__class__ is Tensor" for n in params)
             others = [f"if OVERRIDING and not ({usual} or {known}):", *indented(one_class), "else:", *indented(tried)]
+        asked_first = _followed(given)
         fast = [
-            *_followed(f"({all_given},)"),
             f"if IN_FORCE{passed} and ((calls := local.calls).modes or {say}):",
             f"    if {known}:",
             "        if calls.modes:",
             f"            return dispatched({name if name in _SEEN_AS_CALLED else 'fn'}, (), ({args}), {{}}, OP)",
-            f"        {_interpreted(f'({all_given},)')}",
+            f"        {_interpreted(given)}",
             "else:",
             *indented(others),
         ]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
     others = _asking_others(name, *params).splitlines() if name in _SEEN_AS_CALLED else []
-    lines = [_refuse_unbound(params[0]), *fast, *[line[8:] for line in others], "try:", f"    return fn({args})", "except TypeError:",
+    lines = [*asked_first, _refuse_unbound(params[0]), *fast, *[line[8:] for line in others],
+             "try:", f"    return fn({args})", "except TypeError:",
              f"    if isinstance({params[1]}, ndarray):", f"        return {theirs}", f"    if operand({params[1]}):", "        raise",
              "    return NotImplemented"]  # fmt: skip
     text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"

@@ -137,11 +137,11 @@ def _answering(fn: Any, asking: Any, usual: Usual) -> Any:
             raise strict.BrokenPlan(f"{fn.__name__}: its usual answer raised {type(error).__name__}: {error}; `asking` has one") from error
         return result
 
-    constants = {"others": others, "failed": failed, **usual.names}
+    constants = {"others": others, "failed": failed, "_state": _state, **usual.names}
     text = (
         f"def make({', '.join(constants)}, defaults):\n"
         f"    def {fn.__name__}({_parameters_of(fn, defaults_of(fn))}):\n"
-        f"        if not IN_FORCE and {usual.test}:\n"
+        f"        if not _state.IN_FORCE and {usual.test}:\n"
         "            try:\n"
         f"                made = {usual.answer}\n"
         "            except Exception as error:\n"

@@ -307,8 +307,8 @@ class _Kept:
         self.node, self.record, self.seq = tensor._node, tensor._storage, _state.next_seq()
         self.kept: Any = tensor
         self.unpack: Any = None
-        if _local.saved_hooks and self.node is not None:
-            pack, self.unpack = _local.saved_hooks[-1]
+        if _local.calls.saved_hooks and self.node is not None:
+            pack, self.unpack = _local.calls.saved_hooks[-1]
             with no_grad():
                 self.kept, self.record = pack(tensor.detach()), None
 

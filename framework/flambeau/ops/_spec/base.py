@@ -167,12 +167,12 @@ OPS: Registry = Registry()
 # or are a letter and a number. Parameters stand in these texts under their names, so none of ours is called so. Those of programs' own
 # operations may have any name: the forms that these have call none of these things.
 NAMES_IN_TEXTS = frozenset((
-    "are_arrays", "asarray", "asked", "ask_interpreters", "attach", "base", "bump", "bump_given", "call", "call_inplace", "calls",
-    "check_refused", "check_versions", "code", "cut_up", "fn", "first", "forwards_to", "found", "frame", "general", "generator_of",
-    "getframe", "holds_arrays", "hot_calls", "ignore_fp_flags", "in_force", "in_memory_order", "interpret", "kernels", "last",
-    "leaf_of_nobody", "learn", "local", "made", "marked", "missing", "name_of", "ndarray", "new", "new_record", "new_tuple", "next_seq",
-    "node", "one_memory", "outs", "parts", "pieces", "plain_dtype", "plans", "quick", "record", "record_view", "records_of", "renamed",
-    "restore_fp_flags", "rule", "run", "run_out", "seq", "store", "store_plainly", "store_refused", "stored", "through_tensors",
+    "are_arrays", "asarray", "ask_interpreters", "asked", "attach", "base", "bump", "bump_given", "call", "call_inplace", "calls",
+    "check_refused", "check_versions", "code", "cut_up", "first", "fn", "follow", "forwards_to", "found", "frame", "general",
+    "generator_of", "getframe", "holds_arrays", "hot_calls", "ignore_fp_flags", "in_force", "in_memory_order", "interpret", "kernels",
+    "last", "leaf_of_nobody", "learn", "local", "made", "marked", "missing", "name_of", "ndarray", "new", "new_record", "new_tuple",
+    "next_seq", "node", "one_memory", "outs", "parts", "pieces", "plain_dtype", "plans", "quick", "record", "record_view", "records_of",
+    "renamed", "restore_fp_flags", "rule", "run", "run_out", "seq", "store", "store_plainly", "store_refused", "stored", "through_tensors",
     "titled", "typed", "unread", "users_place", "v", "wanted_parents", "weak", "with_history", "wrap_dims",
 ))  # fmt: skip
 

@@ -47,8 +47,8 @@ from ._options import (
     with_names,
 )
 
-IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
+PLACED = _state.PLACED
+_state.share(globals(), "PLACED")  # keeps it as it is there
 
 
 @usually(f"out is layout is size is names is memory_format is None and {_IN_HOST_MEMORY}", "_quickly(_new_empty, sizes, dtype)")
@@ -69,7 +69,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("empty", pin_memory)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "out": out, "dtype": dtype,
             "layout": layout, "device": device, "pin_memory": pin_memory, "memory_format": memory_format,
@@ -115,7 +115,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("zeros", pin_memory)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("zeros", given, requires_grad)) is not None:
             return made
@@ -155,7 +155,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
         return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("ones", pin_memory)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("ones", given, requires_grad)) is not None:
             return made
@@ -183,7 +183,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
         return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("full", pin_memory)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {
             "size": size, "fill_value": fill_value, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -240,13 +240,13 @@ def _like(make: Any) -> Any:
             refuse_pinning(like.__name__, pin_memory)
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
-        if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+        if _state.IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
                 return seen
         plainly = memory_format is _PRESERVE and layout is None and (device is None or on_host(device))
-        if plainly and input.__class__ in _dispatch.SINGLE and isinstance(input, Tensor) and not (IN_FORCE and interpreted()):
+        if plainly and input.__class__ in _dispatch.SINGLE and isinstance(input, Tensor) and not (_state.IN_FORCE and interpreted()):
             array = input._array
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
                 made = hot_calls.over(make(array.shape, array.dtype))
@@ -352,14 +352,14 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         input = input_of("full_like", input, named)
         if fill_value is ...:
             raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
-    if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
         given = {"self": input, "fill_value": fill_value, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given["memory_format"] = None if memory_format is _PRESERVE else memory_format
         if (seen := _dispatch.made("full_like", given, requires_grad)) is not None:
             return seen
     if (
         memory_format is _PRESERVE and layout is None and (device is None or on_host(device)) and input.__class__ is Tensor
-        and not (IN_FORCE and interpreted())
+        and not (_state.IN_FORCE and interpreted())
         and _fits_plainly(fill_value, input._array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy)
     ):  # fmt: skip
         made = _like_quickly(np.empty, input._array, dtype)
@@ -393,7 +393,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
     """Uninitialised memory seen with the given size and stride."""
     if pin_memory is not False:
         refuse_pinning("empty_strided", pin_memory)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"size": size, "stride": stride, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("empty_strided", given, requires_grad)) is not None:
             return made

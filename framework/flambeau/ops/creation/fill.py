@@ -22,8 +22,8 @@ from .._spec import FUNCTION, METHOD, NUMPY_NAMES, composite
 from .._spec.writing import refuse_read_only
 from ._options import _fits_plainly, scalar_of_dtype
 
-IN_FORCE, MARKED = _state.IN_FORCE, _state.MARKED
-_state.share(globals(), "IN_FORCE", "MARKED")  # keeps them as they are there
+MARKED = _state.MARKED
+_state.share(globals(), "MARKED")  # keeps it as it is there
 next_seq = _state.next_seq
 
 
@@ -63,7 +63,7 @@ zero.on_lists(store=lambda tensor: tensor.zero_())
 def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
     a = self._array
-    if a.__class__ is not ndarray or not a.flags.writeable or IN_FORCE and interpreted():
+    if a.__class__ is not ndarray or not a.flags.writeable or _state.IN_FORCE and interpreted():
         return False
     if _state.MARKED and self._storage[0].__class__ is not int:
         return False
@@ -74,7 +74,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
     # Where the class answers ops, what was recorded of the elements is forgotten by `copy_`.
     no_history = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and no_history:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray and no_history:
         made = _dispatch.made("fill_", {"self": self, "value": value})
         if made is not None:
             return made
@@ -113,7 +113,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
     a = self._array
-    if a.__class__ is ndarray and self._node is self._view_of is None and not (IN_FORCE or MARKED) and kernel.refilled(a, 0.0):
+    if a.__class__ is ndarray and self._node is self._view_of is None and not (_state.IN_FORCE or MARKED) and kernel.refilled(a, 0.0):
         record = self._storage
         record[0] += 1
         record[1] = next_seq()
@@ -123,7 +123,7 @@ def zero_(self: Tensor) -> Tensor:
         bump(self)
         return self
     no_history = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and no_history:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray and no_history:
         made = _dispatch.made("zero_", {"self": self})
         if made is not None:
             return made

@@ -26,8 +26,8 @@ from .._spec import check_room
 from ._options import _IN_HOST_MEMORY, _fits_plainly, _place, finish, on_host, scalar_of_dtype, with_names
 from .convert import empty_arranged
 
-IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
+PLACED = _state.PLACED
+_state.share(globals(), "PLACED")  # keeps it as it is there
 
 
 @names_by("keep")
@@ -335,7 +335,7 @@ def scalar_tensor(
     """A 0-d tensor of the default dtype holding the number `s`, which may be a tensor without dimensions."""
     if not isinstance(s, (int, float, complex, np.number, np.bool_, *_SYMBOLIC)) and not (isinstance(s, Tensor) and s.ndim == 0):
         raise TypeError(f"scalar_tensor(): argument 's' (position 1) must be Number, not {type(s).__name__}")
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"s": s, "dtype": dtype, "device": device}
         if (made := _dispatch.made_there("scalar_tensor", given, requires_grad)) is not None:
             return made

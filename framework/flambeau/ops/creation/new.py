@@ -17,9 +17,6 @@ from ._options import _quickly, _sizes
 from .create import _filled_quickly, _new_empty, _ones, empty, empty_strided, full, ones, zeros
 from .from_values import tensor
 
-IN_FORCE = _state.IN_FORCE
-_state.share(globals(), "IN_FORCE")  # keeps it as it is there
-
 
 def _new_method(fn: Any, name: str, make: Any) -> Any:
     @names_by("unnamed")
@@ -27,7 +24,8 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
         self = self._looks
         if "out" in options:
             raise TypeError(f"{name}() got an unexpected keyword argument 'out'")
-        if device is None and not options and make is not None and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
+        alone = not (_state.IN_FORCE and interpreted())
+        if device is None and not options and make is not None and alone and self._array.__class__ is ndarray:
             made = _quickly(make, size, dtype, self._array.dtype)
             if made is not None:
                 return made
@@ -36,7 +34,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
         if "size" in options:
             size = (options.pop("size"), *size)
         held = self._array.__class__ is HeldArray
-        if (IN_FORCE and interpreted() or held) and make is not None or held and len(size) == 2:
+        if (_state.IN_FORCE and interpreted() or held) and make is not None or held and len(size) == 2:
             sizes = {"size": _sizes(size)} if make is not None else {"size": list(size[0]), "stride": list(size[1])}
             given = {"self": self, **sizes, "dtype": dtype, "layout": options.get("layout"), "device": device, "pin_memory": False}
             if (seen := _dispatch.made(name, given, options.get("requires_grad", False))) is not None:
@@ -54,11 +52,11 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
     self = self._looks
     if "out" in options:
         raise TypeError("new_full() got an unexpected keyword argument 'out'")
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
         if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:
             return seen
-    if device is None and not options and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
+    if device is None and not options and not (_state.IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
         made = _filled_quickly(size, fill_value, self.dtype if dtype is None else dtype)
         if made is not None:
             return made

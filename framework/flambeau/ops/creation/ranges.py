@@ -27,8 +27,8 @@ from .._makers import refusing, usually
 from .._spec import need_int, out_of_shape
 from ._options import _IN_HOST_MEMORY, _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
 
-IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
+PLACED = _state.PLACED
+_state.share(globals(), "PLACED")  # keeps it as it is there
 _MOST_BY_PYTHON = 40                                             # numbers that Python computes sooner than numpy
 _MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
 
@@ -46,7 +46,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     """
     if pin_memory is not False:
         refuse_pinning("arange", pin_memory)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         given |= {"end": start} if end is None else {"start": start, "end": end, "step": None if step == 1 and out is None else step}
         if (made := _dispatch.made_there("arange", given, requires_grad)) is not None:
@@ -226,7 +226,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
         refuse_pinning("linspace", pin_memory)
     if layout is not None:
         _check_layout(layout, "linspace", out)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"start": start, "end": end, "steps": steps, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
             return made
@@ -391,7 +391,8 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     if pin_memory is not False:
         refuse_pinning("logspace", pin_memory)
     _check_layout(layout, "logspace", out)
-    if out is None and requires_grad is False and (device is None and not PLACED or on_host(device)) and not (IN_FORCE and interpreted()):
+    alone = not (_state.IN_FORCE and interpreted())
+    if out is None and requires_grad is False and (device is None and not PLACED or on_host(device)) and alone:
         made = _few_powers(start, end, steps, base, dtype)
         if made is not None:
             return made
@@ -440,7 +441,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         refuse_pinning("eye", pin_memory)
     if layout is not None:
         _check_layout(layout, "eye", out)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"n": n, "m": m, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("eye", given, requires_grad)) is not None:
             return made

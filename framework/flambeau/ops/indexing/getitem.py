@@ -17,8 +17,8 @@ from ._keys import BOOL, INT64, basic_key, list_index, normalize, places_of, pla
 from .basic_index import BASIC, basic_index, checked_key, split_key, view_at, with_steps
 from .index import index, pick
 
-OVERRIDING, IN_FORCE = _state.OVERRIDING, _state.IN_FORCE
-_state.share(globals(), "OVERRIDING", "IN_FORCE")  # keeps them as they are there
+OVERRIDING = _state.OVERRIDING
+_state.share(globals(), "OVERRIDING")  # keeps it as it is there
 
 
 def getitem(self: Tensor, key: Any) -> Tensor:
@@ -26,10 +26,11 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
     Raises: IndexError out of range, for too many indices and for masks that do not fit.
     """
-    in_force = IN_FORCE and basic_index not in _state.PASSED
+    in_force = _state.IN_FORCE and basic_index not in _state.PASSED
+    if in_force and (follow := _state.FOLLOWED) is not None and (made := follow(getitem_op, self, key)) is not None:
+        return made
     if (in_force or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key):
-        made = _dispatch.answered_quickly(getitem_op, (self, key)) if in_force else None
-        return made if made is not None else _dispatch.call(getitem_op, (self, key))
+        return _dispatch.call(getitem_op, (self, key))
     kind = key.__class__
     if self._array.__class__ is ndarray:
         try:
@@ -39,7 +40,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             made = hot_calls.seen_part(self, keys, basic_index, _state.GRAD or _state.local.grad)
             if made is not None:
                 return made if made._node is None else basic_index.with_history(made, self, (keys,))
-            if IN_FORCE and may_override(self, key):   # somebody may have a say in other keys
+            if _state.IN_FORCE and may_override(self, key):   # somebody may have a say in other keys
                 return _dispatch.call(getitem_op, (self, key))
             if kind is int:
                 return basic_index.of(self, self._array[key, ...], (keys,))
@@ -56,7 +57,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
                 return made
         except (IndexError, OverflowError):
             pass  # the checks below raise an error that names the op
-    if (OVERRIDING or IN_FORCE) and may_override(key):             # what has answered so far takes plain Tensors alone
+    if (OVERRIDING or _state.IN_FORCE) and may_override(key):             # what has answered so far takes plain Tensors alone
         return _dispatch.call(getitem_op, (self, key))
     return _getitem(self, key)
 

@@ -21,8 +21,8 @@ from ._keys import BOOL, INT64, NUMPY_UP_TO, basic_key, is_mask, list_index, nor
 from .basic_index import BASIC, check_slices, checked_key, split_key, view_at
 from .index import count_stored, index_put, index_shape
 
-OVERRIDING, IN_FORCE = _state.OVERRIDING, _state.IN_FORCE
-_state.share(globals(), "OVERRIDING", "IN_FORCE")  # keeps them as they are there
+OVERRIDING = _state.OVERRIDING
+_state.share(globals(), "OVERRIDING")  # keeps it as it is there
 
 
 @names_by("refused")
@@ -31,7 +31,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
     Raises: IndexError as `getitem`, RuntimeError for shapes and values that do not fit, TypeError for other values.
     """
-    if (IN_FORCE or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key, value):
+    if (_state.IN_FORCE or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key, value):
         _dispatch.call_setitem(self, key, value)
         return
     if self._node is None and self._array.__class__ is ndarray:
@@ -40,7 +40,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
                 return
         except (IndexError, ValueError, TypeError, OverflowError):
             pass  # the checks below raise an error that names the op
-    if (OVERRIDING or IN_FORCE) and may_override(key, value):
+    if (OVERRIDING or _state.IN_FORCE) and may_override(key, value):
         _dispatch.call_setitem(self, key, value)
         return
     store(self, key, value)

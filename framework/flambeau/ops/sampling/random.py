@@ -59,8 +59,8 @@ from ._filling import filling
 if TYPE_CHECKING:
     from ...random import Generator
 
-IN_FORCE, PLACED, MARKED, next_seq = _state.IN_FORCE, _state.PLACED, _state.MARKED, _state.next_seq
-_state.share(globals(), "IN_FORCE", "PLACED", "MARKED")  # keeps them as they are there
+PLACED, MARKED, next_seq = _state.PLACED, _state.MARKED, _state.next_seq
+_state.share(globals(), "PLACED", "MARKED")  # keeps them as they are there
 
 
 def _kernels() -> Any:
@@ -108,7 +108,7 @@ def _default_generator() -> Any:
 
 
 def _stream(generator: Any) -> Any:
-    if IN_FORCE:
+    if _state.IN_FORCE:
         _state.settle_draws()                         # what draws too and was put off comes first
     return _default_generator()._stream if generator is None else _streams()(generator)
 
@@ -118,7 +118,7 @@ def _is_free(self: Tensor) -> bool:
     a = self._array
     if a.__class__ is not ndarray or self._node is not None or self._view_of is not None and self._view_of[0]._node is not None:
         return False
-    return a.flags.carray and not (IN_FORCE and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
+    return a.flags.carray and not (_state.IN_FORCE and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
 
 
 def fill_in_place(self: Tensor, name: str, draw: Any, shaped: bool = False) -> Tensor:
@@ -127,20 +127,20 @@ def fill_in_place(self: Tensor, name: str, draw: Any, shaped: bool = False) -> T
     Args:
         shaped: whether `draw` fills arrays of the shape of `self` alone, as it reads others of that shape.
     """
-    if IN_FORCE:
+    if _state.IN_FORCE:
         _state.settle_write(self)
     if _is_free(self):
         draw(self._array)
         bump(self)
         return self
-    if IN_FORCE and _state.local.calls.interpreters:
+    if _state.IN_FORCE and _state.local.calls.interpreters:
         level = innermost_batch()
         if level is not None:
             return level.fill_randomly(self, name, draw, shaped)
     check_writable(NamedOnly(name), self)
     if type(self._array) is MetaArray:
         return self
-    carried = IN_FORCE and _state.local.calls.interpreters and has_tangent(self)
+    carried = _state.IN_FORCE and _state.local.calls.interpreters and has_tangent(self)
     if carried or self._node is not None and _state.grad_enabled():
         if type(self._array) is ndarray:
             fresh = np.empty_like(self._array)
@@ -179,7 +179,7 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
     if named:
         from_ = named.pop("from", from_)
         _refuse_names("uniform_", named)
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": from_, "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
             return made
@@ -203,7 +203,7 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 )  # fmt: skip
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "mean": mean, "std": std, "generator": generator}
         if (made := _dispatch.made("normal_", given)) is not None:
             return made
@@ -222,7 +222,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
         values = {key: need_number(f"{name}_", key, value) for key, value in values.items()}
-        if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+        if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
             given = {"self": self, **values, "generator": generator}
             if (made := _dispatch.made(f"{name}_", given)) is not None:
                 return made
@@ -235,7 +235,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
 @filling(_cpu_kernels, _default_generator, "lambd.__class__ in REAL and lambd == 1: refill_exponential()")
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "lambd": lambd, "generator": generator}
         if (made := _dispatch.made("exponential_", given)) is not None:
             return made
@@ -250,7 +250,7 @@ log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mea
 
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Numbers of trials up to the first success of probability `p`."""
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("geometric_", given)) is not None:
             return made
@@ -261,7 +261,7 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 @filling(_cpu_kernels, _default_generator, "p.__class__ is float: refill_coins(p)")
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("bernoulli_", given)) is not None:
             return made
@@ -307,7 +307,7 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": low, "to": high, "generator": generator}
         if (made := _dispatch.made("random_", given)) is not None:
             return made
@@ -365,7 +365,7 @@ def _make(name: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
     if out is not None:
         out_of_shape(name, out, size, dtype, device)
         return fill_in_place(out, "out", draw)
-    if IN_FORCE and _state.local.calls.interpreters:
+    if _state.IN_FORCE and _state.local.calls.interpreters:
         level = innermost_batch()
         batch = lambda lead: _make(name, draw, (*lead, *size), None, dtype, layout, device, requires_grad, pin_memory)  # noqa: E731
         made = None if level is None else level.drawn(batch)
@@ -452,7 +452,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
             pin_memory=pin_memory
         )
         return with_names(made, names)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -460,7 +460,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
         if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
             return made
     here = device is None and not PLACED or on_host(device)
-    if here and size is layout is out is None and pin_memory is False and not (IN_FORCE and interpreted()):
+    if here and size is layout is out is None and pin_memory is False and not (_state.IN_FORCE and interpreted()):
         made = _uniforms(sizes, dtype, generator)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -483,7 +483,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
             pin_memory=pin_memory
         )
         return with_names(made, names)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -491,7 +491,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
         if (made := _dispatch.made_there("randn", given, requires_grad)) is not None:
             return made
     here = device is None and not PLACED or on_host(device)
-    if here and size is layout is out is None and pin_memory is False and not (IN_FORCE and interpreted()):
+    if here and size is layout is out is None and pin_memory is False and not (_state.IN_FORCE and interpreted()):
         made = _normals(sizes, dtype, generator)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -517,7 +517,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
         refuse_pinning("randint", pin_memory)
     here = device is None and not PLACED or on_host(device)
     plainly = here and generator is layout is out is dtype is None and pin_memory is False and not (named or requires_grad)
-    if plainly and not (IN_FORCE and interpreted()):
+    if plainly and not (_state.IN_FORCE and interpreted()):
         made = _integers_in_short(args)
         if made is not None:
             return made
@@ -542,7 +542,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     high = need_int("randint", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given: dict[str, Any] = {"low": None if from_zero else low, "high": high, "size": _sizes((size,)), "generator": generator}
         given |= {"out": out, "dtype": dtype}
         if (made := _dispatch.made_there("randint", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
@@ -586,13 +586,13 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
         refuse_pinning("randperm", pin_memory)
     if layout is not None:
         _check_layout(layout)
-    if IN_FORCE and interpreted():
+    if _state.IN_FORCE and interpreted():
         given = {"n": n, "generator": generator, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("randperm", given, requires_grad)) is not None:
             return made
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
-    if IN_FORCE and out is None and (level := innermost_batch()) is not None:
+    if _state.IN_FORCE and out is None and (level := innermost_batch()) is not None:
         given = {"generator": generator, "dtype": dtype, "layout": layout, "device": device}
         made = level.drawn(lambda lead: OPS["stack"].function([randperm(n, **given) for _ in range(math.prod(lead))]).reshape(*lead, n))
         if made is not None:
@@ -628,13 +628,13 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
             refuse_pinning(like.__name__, pin_memory)
         if named or input is ...:
             input = input_of(name, input, named)
-        if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+        if _state.IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False, "generator": generator}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(name, given, requires_grad)) is not None:
                 return seen
         plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
-        if plainly and not (IN_FORCE and interpreted()):
+        if plainly and not (_state.IN_FORCE and interpreted()):
             a = input._array
             if a.__class__ is ndarray and (a.dtype is FLOAT32 or a.dtype is FLOAT64) and a.flags.c_contiguous:
                 array = made_by(generator, a) if made_by is not None else None
@@ -643,7 +643,7 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
                     getattr(_cpu_kernels(), draw_name)(_stream(generator), array)
                 made = hot_calls.over(array)
                 return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
-        if IN_FORCE and input.__class__ is Tensor and (level := innermost_batch()) is not None:
+        if _state.IN_FORCE and input.__class__ is Tensor and (level := innermost_batch()) is not None:
             options = {"dtype": dtype, "layout": layout, "device": device, "memory_format": memory_format, "generator": generator}
             made = level.drawn(lambda lead: like(input.expand(*lead, *input.shape), **options))
             if made is not None:
@@ -678,13 +678,13 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     low, high = need_int("randint_like", "low", low), need_int("randint_like", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+    if _state.IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
         given = {"self": input, "low": low or None, "high": high, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given |= {"memory_format": None if memory_format is _PRESERVE else memory_format, "generator": generator}
         if (seen := _dispatch.made("randint_like", given, requires_grad)) is not None:
             return seen
     plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
-    if plainly and not (IN_FORCE and interpreted()):
+    if plainly and not (_state.IN_FORCE and interpreted()):
         a = input._array
         if a.__class__ is ndarray and a.flags.c_contiguous:
             made = hot_calls.over(np.empty(a.shape, a.dtype))
@@ -715,14 +715,14 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     """
     if (
         size.__class__ is tuple and out is layout is device is None and mean.__class__ is std.__class__ is float and std >= 0
-        and not (PLACED or IN_FORCE and interpreted() or pin_memory)
+        and not (PLACED or _state.IN_FORCE and interpreted() or pin_memory)
     ):  # fmt: skip
         made = _in_short(lambda stream, a: _cpu_kernels().normal(stream, a, mean, std), (size,), dtype, generator)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if size is not None:
         mean, std = _number_in(mean), _number_in(std)
-        if IN_FORCE and interpreted():
+        if _state.IN_FORCE and interpreted():
             given = {"mean": mean, "std": std, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
             if (made := _dispatch.made_there("normal", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
                 return made

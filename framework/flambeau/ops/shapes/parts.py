@@ -32,10 +32,6 @@ from .join import stack
 from .permute import adjoint, permute, transpose
 from .slices import slice_dim
 
-IN_FORCE = _state.IN_FORCE
-_state.share(globals(), "IN_FORCE")  # keeps them as they are there
-
-
 _COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 _PARTS = {whole: part for part, whole in _COMPLEX.items()}
 
@@ -407,7 +403,7 @@ def conj_physical(input):
 def _matrix_transpose(self: Tensor) -> Tensor:
     """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
     a = self._array
-    if not (IN_FORCE and interpreted()) and a.__class__ is ndarray and a.ndim >= 2:
+    if not (_state.IN_FORCE and interpreted()) and a.__class__ is ndarray and a.ndim >= 2:
         made = transpose.usual(self, -2, -1)
         return transpose.of(self, a.swapaxes(-2, -1), (-2, -1)) if made is None else made
     if self.ndim == 0:
@@ -452,7 +448,7 @@ def _set_part(index: int) -> Any:
 
 def _reversed(self: Tensor) -> Tensor:
     """A view with all dimensions in reverse order; meant for two."""
-    if not (IN_FORCE and interpreted()):
+    if not (_state.IN_FORCE and interpreted()):
         a = self._array
         if a.__class__ is ndarray and a.ndim == 2:
             made = permute.usual(self, (1, 0))

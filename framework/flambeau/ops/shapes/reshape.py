@@ -16,13 +16,9 @@ from ..._state import interpreted
 from ..._symbolic import SymInt, as_size
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, same_dims
-from .._dispatch import answered_quickly
 from .._parameters import has_bools
 from .._spec import FUNCTION, METHOD, composite, view
 from .._spec.names import flattens, unflattens
-
-IN_FORCE = _state.IN_FORCE
-_state.share(globals(), "IN_FORCE")  # keeps it as it is there
 
 
 def reshaped_back(new: Any, source: Any, *_: Any) -> Any:
@@ -159,7 +155,7 @@ def _view_vjp_on_arrays(grad, self_shape):
 
 def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """`self` with another shape (`sizes`, or `size`; one of them may be -1) or, given a dtype, its bytes as that dtype."""
-    if dtype is None and not (IN_FORCE and view_shape not in _state.PASSED and interpreted()):
+    if dtype is None and not (_state.IN_FORCE and view_shape not in _state.PASSED and interpreted()):
         shape: Any = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is not int else sizes
         made = hot_calls.seen_view(self, shape, view_shape, _state.GRAD or _state.local.grad)
         if made is not None and size is None:
@@ -167,17 +163,16 @@ def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) 
         a = self._array
         if (
             shape.__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == shape.itemsize and len(sizes) == 1
-            and not (IN_FORCE and interpreted())
+            and not (_state.IN_FORCE and interpreted())
         ):  # fmt: skip
             return view_dtype.of(self, a.view(shape.numpy), sizes)
     elif dtype is None and size is None:
         shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is not int else sizes
-        made = answered_quickly(view_shape, (self, shape))
-        if made is not None:
+        if (follow := _state.FOLLOWED) is not None and (made := follow(view_shape, self, shape)) is not None:
             return made
     elif (
         dtype.__class__ is dtypes.dtype and not sizes and size is None and self._array.__class__ is ndarray
-        and not (IN_FORCE and interpreted())
+        and not (_state.IN_FORCE and interpreted())
     ):  # fmt: skip
         return view_dtype.of(self, _view_dtype(self._array, dtype), (dtype,))
     if size is not None:
@@ -192,7 +187,7 @@ def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) 
         sizes = sizes[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
     if has_bools(sizes):                                  # after an integer PyTorch takes them for such
         sizes = tuple([int(n) if isinstance(n, bool) else n for n in sizes])
-    if IN_FORCE and interpreted() or self._array.__class__ is not ndarray:
+    if _state.IN_FORCE and interpreted() or self._array.__class__ is not ndarray:
         return view_shape.function(self, size=sizes)
     return view_shape.of(self, _view(self._array, sizes), (sizes,))
 

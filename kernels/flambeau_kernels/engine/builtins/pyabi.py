@@ -72,7 +72,7 @@ def table() -> np.ndarray:
 # Behind these, for builtins that make objects of a class of the framework's: offsets of its slots, then addresses.
 OBJECT_SLOTS = ("array", "record", "node", "link", "grad", "class", "sizes", "other_sizes", "call", "zero", "True", "new_object",
                 "new_list", "append", "new_reference", "is_subclass", "reference", "unlisted_class", "unlisted_slot", "unlisted_value",
-                "bytes", "set_attribute", "its_class", "set_items", "vectorcall")
+                "bytes", "set_attribute", "its_class", "set_items", "vectorcall", "collector_off", "collector_on", "thread_number")
 
 
 _ITS_CLASS = "__class__"                              # the attribute that makes an object one of another class
@@ -82,7 +82,7 @@ def object_table(of: Any) -> np.ndarray:
     """`table` and the addresses of `OBJECT_SLOTS`, for what `hot_calls.of_class` was given. Raises: LookupError."""
     python = ctypes.pythonapi
     addresses = {
-        **{name: _slot_offset(of.cls, slot) for name, slot in of.slots.items()},
+        **{name: slot_offset(of.cls, slot) for name, slot in of.slots.items()},
         "class": id(of.cls), "sizes": id(of.sizes), "other_sizes": id(of.other_sizes), "zero": id(0), "True": id(True),
         "call": address_of(python.PyObject_CallOneArg), "new_object": address_of(python.PyType_GenericAlloc),
         "new_list": address_of(python.PyList_New), "append": address_of(python.PyList_Append),
@@ -90,14 +90,16 @@ def object_table(of: Any) -> np.ndarray:
         "reference": id(weakref.ref), "unlisted_class": 0, "unlisted_slot": 0, "unlisted_value": 0,
         "bytes": id(bytes), "set_attribute": address_of(python.PyObject_SetAttr), "its_class": id(_ITS_CLASS),
         "set_items": address_of(python.PyList_SetSlice), "vectorcall": address_of(python.PyObject_Vectorcall),
+        "collector_off": address_of(python.PyGC_Disable), "collector_on": address_of(python.PyGC_Enable),
+        "thread_number": address_of(python.PyThread_get_thread_ident),
     }
     if of.unlisted is not None:
         cls, name, value = of.unlisted
-        addresses.update(unlisted_class=id(cls), unlisted_slot=_slot_offset(cls, name), unlisted_value=id(value))
+        addresses.update(unlisted_class=id(cls), unlisted_slot=slot_offset(cls, name), unlisted_value=id(value))
     return np.concatenate([table(), np.array([addresses[name] for name in OBJECT_SLOTS], np.uint64)])
 
 
-def _slot_offset(cls: type, name: str) -> int:
+def slot_offset(cls: type, name: str) -> int:
     """How many bytes into an object of `cls` its slot `name` is."""
     made, mark = object.__new__(cls), object()
     setattr(made, name, mark)

@@ -1,10 +1,11 @@
 """The builtin that follows a recorded program: the next operation is the one that came there last time, on the same operands.
 
 A recorder of the framework keeps a `path`, a list of what `PATH` names. Its first item is a node, a list whose first item says what came
-next the last time, a tuple of what `LIKELY` names, or None. ``follow(path, op, args)`` compares operation and arguments with that by
+next the last time, a tuple of what `LIKELY` names, or None. ``follow(path, op, *args)`` compares operation and arguments with that by
 identity, and numbers, sequences and slices by value. If they are the same, and elements lie where they have to, it makes the pending
 result, a weak reference to which goes to the list `made`, moves the path on, and returns the result. Else it returns None, having done
-nothing.
+nothing. ``follow_here(path, op, *args)`` is that in the path's own thread alone, and while its recorder is the last of those in force
+there, and no modes are; so operations may ask it before they look at anything else.
 
 ``alike(pattern, args)`` compares arguments alone, constants and inputs that look as `NEW` says, and returns True or None.
 """
@@ -12,15 +13,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau_kernels import hot_calls
 from flambeau_kernels.engine.builtins import fastcall, launchers, pyabi
 from flambeau_kernels.engine.builtins.make_objects import ObjectCode
 from flambeau_kernels.engine.machine_code import llvm
 
-# `token` is the item of the list `cell` while what decides over all results is as it was. Paths begin at the node `root`.
-PATH = ("node", "recorder", "made", "inputs", "counts", "class", "subclass", "token", "cell", "root")
+# `token` is the item of the list `cell` while what decides over all results is as it was. Paths begin at the node `root`. `calls` is the
+# object of the path's thread that says who is in force in it; see `who_is_in_force`.
+PATH = ("node", "recorder", "made", "inputs", "counts", "class", "subclass", "token", "cell", "root", "calls")
 # The pattern has `PER_ARGUMENT` items for each argument. The first two are None and a constant, True and the number of a pending result,
 # False and that of an input, or a class, list or tuple, and the pattern of what such a sequence holds. Of an input that is new there they
 # are a tuple of what `NEW` names, and its number, which says in which order new inputs are listed; `counts` gets how often it was written.
@@ -34,12 +36,35 @@ MOST_NEW = 32                                         # inputs of one call
 LIKELY = ("op", "pattern", "number", "look", "node", "several", "before")
 
 
+class Stacks(NamedTuple):
+    """The class of `calls`, and its slots: the number of the thread, and what is in force there, tuples of recorders and of modes."""
+
+    cls: type
+    thread: str
+    interpreters: str
+    modes: str
+
+
+_stacks: Stacks | None = None
+
+
+def who_is_in_force(stacks: Stacks) -> None:
+    """Say where `calls` has that."""
+    global _stacks
+    _stacks = stacks
+
+
 @functools.cache
 def builtin() -> Callable[..., Any] | None:
     """The builtin; None where native code cannot read this interpreter's objects, or no class has been named yet."""
-    if not launchers.available()[0] or hot_calls.objects is None:
+    if not launchers.available()[0] or hot_calls.objects is None or _stacks is None:
         return None
     return _builtins()["follow"]
+
+
+def builtin_here() -> Callable[..., Any] | None:
+    """``follow_here``; None where there is none."""
+    return None if builtin() is None else _builtins()["follow_here"]
 
 
 def alike() -> Callable[..., Any] | None:
@@ -49,75 +74,116 @@ def alike() -> Callable[..., Any] | None:
 
 @functools.cache
 def _builtins() -> dict[str, Callable[..., Any]]:
-    code = llvm.compile_symbols("".join([_text(), _alike()]), ("fb_follow", "fb_alike"), llvm.PLAIN)
-    return pyabi.new_builtins({"follow": code["fb_follow"], "alike": code["fb_alike"]}, pyabi.object_table(hot_calls.objects))
+    assert _stacks is not None
+    shared = (fastcall._none, _same, _looks, _elements, _within, _is_in, _compare, _take, _pend, _step, _is_here, _alike)
+    text = "".join([*[write() for write in shared], _follow("follow", False), _follow("follow_here", True)])
+    names = ("follow", "follow_here", "alike")
+    code = llvm.compile_symbols(text, tuple([f"fb_{name}" for name in names]), llvm.PLAIN)
+    return pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.object_table(hot_calls.objects))
 
 
-def _text() -> str:
-    code = ObjectCode("ptr @fb_follow(ptr %self, ptr %args, i64 %nargs)")
-    news, fresh = code.let(f"alloca [{MOST_NEW} x ptr]"), code.let("alloca i64")
-    path, op, given = code.start(3)
+def _follow(name: str, looks: bool) -> str:
+    """The builtin of that name, which `looks` whether it is asked in the path's own thread, and its recorder is the last in force there."""
+    code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    maker = code.let("alloca ptr")
+    code.do(f"%table.at = getelementptr i8, ptr %self, i64 {pyabi.DATA}", "%table = load ptr, ptr %table.at")
+    code.require(code.let("icmp sge i64 %nargs, 2"))
+    path, op = (code.element("%args", k, "ptr") for k in range(2))
     require_type(code, path, "list")
-    require_type(code, given, "tuple")
     code.require(code.let(f"icmp eq i64 {code.field(path, pyabi.LENGTH, 'i64')}, {len(PATH)}"))
     items = code.field(path, pyabi.LIST_ITEMS, "ptr")
-    node, recorder, inputs, counts, cls, subclass, token, cell = (
-        code.element(items, PATH.index(name), "ptr")
-        for name in ("node", "recorder", "inputs", "counts", "class", "subclass", "token", "cell"))
+    if looks:
+        code.require(code.let(f"call i1 @is_here(ptr %table, ptr {items})"))
+    given, count = code.let("getelementptr ptr, ptr %args, i64 2"), code.let("sub i64 %nargs, 2")
+    # Objects are made here, and the garbage collector could run anything meanwhile, which moves the path or changes arguments.
+    ran = code.let(f"call i32 {code.slot('collector_off')}()")
+    code.do(f"store ptr null, ptr {maker}")
+    made = code.let(f"call ptr @step(ptr %table, ptr {items}, ptr {op}, ptr {given}, i64 {count}, ptr {maker})")
+    code.branch(code.let(f"icmp ne i32 {ran}, 0"), "again", "stays")
+    code.label("again")
+    code.let(f"call i32 {code.slot('collector_on')}()")
+    code.do("br label %stays")
+    code.label("stays")
+    by = code.let(f"load ptr, ptr {maker}")
+    code.branch(code.let(f"icmp eq ptr {by}, null"), "single", "several")
+    code.label("single")
+    code.do(f"ret ptr {made}")
+    code.label("several")
+    answer = code.let(f"call ptr {code.slot('call')}(ptr {by}, ptr {made})")
+    _let_go(code, made, by)
+    code.do(f"ret ptr {answer}")
+    return code.text()
+
+
+def _is_here() -> str:
+    """Whether this is the thread of the path with these `items`, its recorder the last in force in it, and no mode is."""
+    assert _stacks is not None
+    code = ObjectCode("internal i1 @is_here(ptr %table, ptr %items)")
+    overflow = code.let("alloca i32")
+    recorder, calls = (code.element("%items", PATH.index(name), "ptr") for name in ("recorder", "calls"))
+    thread, stack, modes = (code.field(calls, pyabi.slot_offset(_stacks.cls, name), "ptr") for name in _stacks[1:])
+    for item in (thread, stack, modes):
+        _need(code, code.let(f"icmp ne ptr {item}, null"))
+    own = code.let(f"call i64 {code.slot('int_value')}(ptr {thread}, ptr {overflow})")
+    now = code.let(f"call i64 {code.slot('thread_number')}()")
+    _need(code, code.let(f"icmp eq i64 {own}, {now}"))
+    for item in (stack, modes):
+        _need(code, code.let(f"icmp eq ptr {code.field(item, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"))
+    _need(code, code.let(f"icmp eq i64 {code.field(modes, pyabi.LENGTH, 'i64')}, 0"))
+    depth = code.field(stack, pyabi.LENGTH, "i64")
+    _need(code, code.let(f"icmp sgt i64 {depth}, 0"))
+    last = code.element(place_in(code, stack, pyabi.TUPLE_ITEMS), code.let(f"sub i64 {depth}, 1"), "ptr")
+    code.do(f"ret i1 {code.let(f'icmp eq ptr {last}, {recorder}')}")
+    code.label("no")
+    code.do("ret i1 false")
+    return code.text()
+
+
+def _step() -> str:
+    """The pending result of `op` on the `n` arguments at `given`, for the path with these `items`; None, having done nothing; or an error.
+
+    Of several results it is a tuple, and `maker` gets a new reference to what is to be called with that.
+    """
+    code = ObjectCode("internal ptr @step(ptr %table, ptr %items, ptr %op, ptr %given, i64 %n, ptr %maker)")
+    news, fresh = code.let(f"alloca [{MOST_NEW} x ptr]"), code.let("alloca i64")
+    node, recorder, inputs, counts, cls, subclass, token, cell, listed = (
+        code.element("%items", PATH.index(name), "ptr")
+        for name in ("node", "recorder", "inputs", "counts", "class", "subclass", "token", "cell", "made"))
     code.require(code.let(f"icmp eq ptr {first_of_list(code, cell)}, {token}"))
     likely = first_of_list(code, node)
     require_type(code, likely, "tuple")
     expected, pattern, number, look, onward, kind, before = (tuple_item(code, likely, k) for k in range(len(LIKELY)))
-    code.require(code.let(f"icmp eq ptr {expected}, {op}"))
-    code.do(f"store [{MOST_NEW} x ptr] zeroinitializer, ptr {news}")
-    compared = (given, pattern, recorder, inputs, cls, subclass, news, fresh)
-    code.require(_is_as_expected(code, *compared, reads=True))
+    code.require(code.let(f"icmp eq ptr {expected}, %op"))
+    code.do(f"store [{MOST_NEW} x ptr] zeroinitializer, ptr {news}", f"store i64 0, ptr {fresh}")
+    code.require(code.let(
+        f"call i1 @compare(ptr %table, ptr %given, i64 %n, ptr {pattern}, ptr {recorder}, ptr {inputs}, ptr {cls}, ptr {subclass}, "
+        f"ptr {news}, ptr {fresh}, ptr %given, i64 0)"))
     missing = code.let(f"call i1 @is_in(ptr %table, ptr {news}, i64 {code.let(f'load i64, ptr {fresh}')}, ptr null)")
     code.require(code.let(f"xor i1 {missing}, true"))
-
-    # Making objects may run the garbage collector, and that anything: the tuple is held, and path and arguments are looked at again.
-    code.do(f"call void {code.slot('incref')}(ptr {likely})")
     code.branch(code.let(f"icmp eq ptr {code.field(look, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "several", "single")
+
     code.label("single")
-    made = _new_pending(code, recorder, number, look, cls, likely)
+    made = _new_pending(code, recorder, number, look, cls)
     reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
     code.return_null_if_null(reference, made)
-    items = _path_if_still_at(code, path, node, compared, "", reference, made, likely)
-    listed = code.element(items, PATH.index("made"), "ptr")
-    _list_before(code, listed, before, "", reference, made, likely)
+    _list_before(code, listed, before, "", reference, made)
     status = code.let(f"call i32 {code.slot('append')}(ptr {listed}, ptr {reference})")
-    _require_listed(code, status, "", reference, made, likely)
-    _move_on(code, items, news, fresh, inputs, counts, onward)
-    _let_go(code, node, likely)
+    _require_listed(code, status, "", reference, made)
+    _move_on(code, "%items", news, fresh, inputs, counts, node, onward)
     code.do(f"ret ptr {made}")
 
     code.label("several")
     references = code.let(f"call ptr {code.slot('new_list')}(i64 {code.field(look, pyabi.LENGTH, 'i64')})")
-    code.return_null_if_null(references, likely)
+    code.return_null_if_null(references)
     together = code.let(f"call ptr @pend(ptr %table, ptr {recorder}, ptr {number}, ptr {look}, ptr {cls}, ptr {references})")
-    code.return_null_if_null(together, references, likely)
-    items = _path_if_still_at(code, path, node, compared, "all.", together, references, likely)
-    listed = code.element(items, PATH.index("made"), "ptr")
-    _list_before(code, listed, before, "all.", together, references, likely)
+    code.return_null_if_null(together, references)
+    _list_before(code, listed, before, "all.", together, references)
     status = _extend(code, listed, references)
-    _require_listed(code, status, "all.", references, together, likely)
-    _move_on(code, items, news, fresh, inputs, counts, onward)
-    _let_go(code, node)
-    answer = code.let(f"call ptr {code.slot('call')}(ptr {kind}, ptr {together})")
-    _let_go(code, together, likely)
-    code.do(f"ret ptr {answer}")
-    return "".join([fastcall._none(), _same(), _looks(), _elements(), _within(), _is_in(), _compare(), _take(), _pend(), code.text()])
-
-
-def _is_as_expected(
-    code: ObjectCode, given: str, pattern: str, recorder: str, inputs: str, cls: str, subclass: str, news: str, fresh: str, reads: bool
-) -> str:
-    """Whether the tuple `given` is what `pattern` says; new inputs go to `news`, `fresh` counts them. It `reads` elements, or does not."""
-    code.do(f"store i64 0, ptr {fresh}")
-    items, count = place_in(code, given, pyabi.TUPLE_ITEMS), code.field(given, pyabi.LENGTH, "i64")
-    return code.let(
-        f"call i1 @compare(ptr %table, ptr {items}, i64 {count}, ptr {pattern}, ptr {recorder}, ptr {inputs}, ptr {cls}, ptr {subclass}, "
-        f"ptr {news}, ptr {fresh}, i1 {str(reads).lower()}, ptr {items}, i64 0)")
+    _require_listed(code, status, "all.", references, together)
+    _move_on(code, "%items", news, fresh, inputs, counts, node, onward)
+    code.hold("%maker", kind)
+    code.do(f"ret ptr {together}")
+    return code.text()
 
 
 def _extend(code: ObjectCode, listed: str, more: str) -> str:
@@ -155,22 +221,6 @@ def _let_go(code: ObjectCode, *references: str) -> None:
         code.do(f"call void {code.slot('decref')}(ptr {item})")
 
 
-def _path_if_still_at(code: ObjectCode, path: str, node: str, compared: tuple[str, ...], prefix: str, *undo: str) -> str:
-    """The items of `path` if it is at `node`, and what was `compared` is as it was.
-
-    Else the references `undo` are given back and the call is refused.
-    """
-    items = code.field(path, pyabi.LIST_ITEMS, "ptr")
-    code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), f"{prefix}still", f"{prefix}moved")
-    code.label(f"{prefix}moved")
-    _let_go(code, *undo)
-    code.do("br label %refuse")
-    code.label(f"{prefix}still")
-    code.branch(_is_as_expected(code, *compared, reads=False), f"{prefix}alike", f"{prefix}moved")
-    code.label(f"{prefix}alike")
-    return items
-
-
 def _require_listed(code: ObjectCode, status: str, prefix: str, listed: str, *undo: str) -> None:
     """Give back `listed`, which the path's list holds now; after an error, which `status` says, the references `undo` as well."""
     _let_go(code, listed)
@@ -181,22 +231,22 @@ def _require_listed(code: ObjectCode, status: str, prefix: str, listed: str, *un
     code.label(f"{prefix}listed")
 
 
-def _move_on(code: ObjectCode, items: str, news: str, fresh: str, inputs: str, counts: str, onward: str) -> None:
-    """List the new inputs, and let the path's node be `onward`."""
+def _move_on(code: ObjectCode, items: str, news: str, fresh: str, inputs: str, counts: str, node: str, onward: str) -> None:
+    """List the new inputs, and let the path's node, which was `node`, be `onward`."""
     record = code.let(f"ptrtoint ptr {code.slot('record')} to i64")
     count = code.let(f"load i64, ptr {fresh}")
     code.do(f"call void @take(ptr %table, ptr {news}, i64 {count}, ptr {inputs}, ptr {counts}, i64 {record})")
     code.hold(items, onward)
+    _let_go(code, node)
 
 
 def _compare() -> str:
     """Whether `n` items are what `pattern` says.
 
-    `news` gets what is a new input, at the number of it, and `fresh` counts these; elements are looked at if it `reads`. Before these items
-    came the first `n.outer` at `outer`.
+    `news` gets what is a new input, at the number of it, and `fresh` counts these. Before these items came the first `n.outer` at `outer`.
     """
     given = ("ptr %table, ptr %items, i64 %n, ptr %pattern, ptr %recorder, ptr %inputs, ptr %cls, ptr %subclass, ptr %news, ptr %fresh, "
-             "i1 %reads, ptr %outer, i64 %n.outer")
+             "ptr %outer, i64 %n.outer")
     code = ObjectCode(f"internal i1 @compare({given})")
     overflow = code.let("alloca i32")
     expected = code.let(f"mul i64 %n, {PER_ARGUMENT}")
@@ -233,7 +283,7 @@ def _compare() -> str:
     length = code.field(argument, pyabi.LENGTH, "i64")
     code.branch(code.let(
         f"call i1 @compare(ptr %table, ptr {inner}, i64 {length}, ptr {reference}, ptr %recorder, ptr %inputs, ptr %cls, ptr %subclass, "
-        f"ptr %news, ptr %fresh, i1 %reads, ptr %items, i64 %k)"), "next", "no")
+        f"ptr %news, ptr %fresh, ptr %items, i64 %k)"), "next", "no")
 
     code.label("input")
     at = code.let(f"call i64 {code.slot('int_value')}(ptr {reference}, ptr {overflow})")
@@ -264,8 +314,7 @@ def _compare() -> str:
     code.do(f"store i64 {code.let(f'add i64 {before}, 1')}, ptr %fresh", "br label %bounded")
 
     code.label("bounded")
-    has_bounds = code.let(f"xor i1 {code.is_slot(within, 'None')}, true")
-    code.branch(code.let(f"and i1 %reads, {has_bounds}"), "elements", "next")
+    code.branch(code.is_slot(within, "None"), "next", "elements")
     code.label("elements")
     bounded = code.let(f"load ptr, ptr {code.place(argument, 'array')}")
     code.branch(code.let(f"call i1 @within(ptr %table, ptr {bounded}, ptr {within})"), "next", "no")

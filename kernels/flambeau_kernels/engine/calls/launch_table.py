@@ -270,7 +270,7 @@ def available() -> bool:
 
 def state() -> tuple[Any, int]:
     """What tables depend on beside their inputs: one of another state is not to be run."""
-    return engines.chosen(), hot_calls.generation()
+    return engines.chosen(), hot_calls.generation
 
 
 @functools.cache
