@@ -351,11 +351,12 @@ def test_nothing_is_combined_where_a_place_or_the_memory_is_wrong():
 
 @compiled
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("n", [1024, 40_000])
-def test_masked_places_take_values_in_place_if_there_are_enough(n, dtype):
+@pytest.mark.parametrize("n", [1024, 1029, 40_003])
+@pytest.mark.parametrize("held", [0.02, 0.4, 0.98, 1.0])
+def test_masked_places_take_values_in_place_if_there_are_enough(held, n, dtype):
     rng = np.random.default_rng(n)
     a, values = (rng.integers(0, 9, n).astype(dtype) for _ in range(2))
-    mask = rng.random(n) < 0.4
+    mask = rng.random(n) < held
     expected, kept, count = a.copy(), a.copy(), int(mask.sum())
     expected[mask] = values[:count]
 

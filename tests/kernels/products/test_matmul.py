@@ -683,3 +683,23 @@ def test_long_dot_products_are_shared_by_threads(name):
 
     assert made.dtype == a.dtype
     assert_is_product(made.reshape(1, 1), a[None], b[:, None])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("n", [1, 511, 512, 40_001, 300_007])
+def test_inner_products_of_integers_wrap_around_as_numpys(dtype, n):
+    a, b = (np.random.default_rng(k).integers(-100, 100, 2 * n).astype(dtype) for k in range(2))
+
+    for x, y in ((a[:n], b[:n]), (a[::2], b[n:]), (a[::2], b[::-2])):
+        made = product.dot(x, y)
+        assert made.dtype == dtype
+        assert made.shape == ()
+        assert made == np.dot(x, y)
+    assert fb.dot(fb.from_numpy(a), fb.from_numpy(b)).item() == np.dot(a, b)
+
+
+@compiled
+def test_inner_products_of_integers_are_one_call_of_a_kernel(monkeypatch):
+    monkeypatch.setattr(np, "dot", None)              # which adds one product after the other
+
+    assert product.dot(np.ones(1000, np.int8), np.ones(1000, np.int8)) == np.int8(1000 - 1024)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, repeated, rolled, uint8, uint64
+from flambeau_kernels.engine.language import bitcast, independent, int64, kernel, repeated, rolled, uint8, uint64, unroll
 from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import where
 
@@ -23,6 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 PIECE = 1 << 15                                      # elements per chunk
+BLOCK, ALL = 8, 0x0101010101010101                   # bytes of a mask that are looked at together, and those that all hold
+_FIRST = np.zeros(1, np.int64)                       # elements before the only chunk
 _INT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
 
 
@@ -258,11 +260,15 @@ def expand(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def expand_into(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> bool:
     """`expand` in place, if there are enough values, of which there are some; those may not share memory with `a`."""
-    flags, bits = mask.reshape(-1).view(np.uint8), BITS_OF[a.dtype.itemsize]
-    before, count, each = _counts(flags)
+    bits, n = BITS_OF[a.dtype.itemsize], mask.size
+    if n <= PIECE:
+        before, count, each, chunks = _FIRST, np.count_nonzero(mask), n, 1
+    else:
+        before, count, each = _counts(mask.reshape(-1).view(np.uint8))
+        chunks = len(before) - 1
     if count > values.size:
         return False
-    _spreading(bits)(len(before) - 1, False, a, flags, before, values, a, mask.size, values.size - 1, each)
+    _spreading_over(bits)(chunks, False, mask, before, values, a, n, values.size - 1, each)
     return True
 
 
@@ -278,6 +284,35 @@ def spread(chunk: Any, source: Any, mask: Any, before: Any, values: Any, target:
         taken = mask[i] != 0
         target[i] = where(taken, values[min(at, last)], source[i])
         at += int64(taken)
+
+
+@kept()
+def _spreading_over(bits: np.dtype) -> Any:
+    return spread_over.form((_UINT8, _INT64, bits, bits, *[int] * 3), {})
+
+
+@kernel
+def spread_over(chunk: Any, mask: Any, before: Any, values: Any, target: Any, n: Any, last: Any, each: Any) -> Any:
+    at, end = before[chunk], min(n, chunk * each + each)
+    i = chunk * each
+    while i < end:
+        if i + BLOCK <= end:
+            word = bitcast(mask + i, uint64)[0]
+            if word == uint64(ALL):
+                for k in unroll(range(BLOCK)):
+                    target[i + k] = values[at + k]
+                at += BLOCK
+            elif word != uint64(0):                  # most of a sparse mask is passed over
+                for k in unroll(range(BLOCK)):
+                    taken = mask[i + k] != 0
+                    target[i + k] = where(taken, values[min(at, last)], target[i + k])
+                    at += int64(taken)
+            i += BLOCK
+        else:
+            if mask[i] != 0:
+                target[i] = values[at]
+                at += 1
+            i += 1
 
 
 def fill_masked(a: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:

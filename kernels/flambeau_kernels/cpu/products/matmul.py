@@ -5,6 +5,7 @@
 ==========================  ============================================================================================
 small products              numpy, whose call costs least; OpenBLAS computes them on one thread
 int8 and uint8              dot products of four (`byte_products.py`), where the processor has them
+vectors of integers         `integer_dots.py`
 float32, float64, halves    our own kernels (`gemm/block.py`), cut into blocks that run on the thread pool; halves are summed
 and integers                in float32 and rounded once
 one row or column           `gemm/vectors.py`, which reads the matrix once; rows of a few elements `short_rows.py`
@@ -57,6 +58,8 @@ MOST_PRODUCTS_WITHOUT_BLAS = flambeau_kernels.hot_calls.MOST_PRODUCTS_WITHOUT_BL
 # Multiplications up to which more threads of OpenBLAS gain a third of a product's time at most. They wait for each other by spinning, so
 # where anything else runs on the machine they lose tens of it. Where numpy multiplies for want of our own tiles, such products have one.
 MOST_PRODUCTS_ON_ONE_THREAD = 1 << 22
+# Elements of vectors of integers from which a kernel's loop repays its call: numpy multiplies them one by one.
+COMPILED_DOT_FROM = 512
 # Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
 MOST_PRODUCTS_OF_MANY = flambeau_kernels.hot_calls.MOST_PRODUCTS_OF_MANY
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
@@ -221,6 +224,8 @@ def dot_by_numpy(a: Any, b: Any) -> Any:
         return None
     if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.size <= MOST_THIN_PRODUCTS:
         return np.asarray(a.dot(b))
+    if a.size >= COMPILED_DOT_FROM and b.dtype is d and b.size == a.size and d.char in _INTEGERS:
+        return dot(a, b)
     return product_by_numpy(a, b)
 
 
@@ -293,6 +298,10 @@ def prepare_then(then: Formula, dtype: np.dtype, has_beside: bool) -> None:
 
 def dot(a: Any, b: Any) -> Any:
     """The sum of products of two vectors, 0-d; halves are summed in float32."""
+    if a.size >= COMPILED_DOT_FROM and a.dtype.char in _INTEGERS and compiles():
+        from . import integer_dots
+
+        return integer_dots.dot(a, b)
     if _parts_of_sums(1, 1, a.size) > 1 and a.dtype.kind != "c" and _plain(a) and _plain(b) and has_microkernels():
         return matmul(a[None], b[:, None]).reshape(())
     wide = _wide(a.dtype)
