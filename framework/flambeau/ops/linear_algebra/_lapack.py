@@ -207,12 +207,12 @@ def _of_one(loop: Any, a: Any, *room: Any) -> Any:
 
 def _lu_of_many(a: Any) -> Any:
     """``(LU, pivots, info)`` of many small matrices; None for others, and where a factor is not finite."""
-    return matrices_by_lanes.lu(a) if matrices_by_lanes.takes(a) else matrices_by_rows.lu(a) if matrices_by_rows.takes(a) else None
+    return matrices_by_lanes.lu(a) if matrices_by_lanes.eliminates(a) else matrices_by_rows.lu(a) if matrices_by_rows.takes(a) else None
 
 
 def _solve_many(a: Any, b: Any) -> Any:
     """The solutions of many small systems, the inverses for None; None for others, and where a matrix is singular."""
-    made = matrices_by_lanes.solve(a, b) if matrices_by_lanes.takes(a) else None
+    made = matrices_by_lanes.solve(a, b) if matrices_by_lanes.eliminates(a) else None
     return matrices_by_rows.solve(a, b) if made is None and matrices_by_rows.takes(a) else made
 
 
@@ -229,7 +229,7 @@ def _diagonals_of_factors(a: Any) -> Any:
 
 
 def det(a: Any) -> Any:
-    made = matrices_by_lanes.determinants(a) if matrices_by_lanes.takes(a) else None
+    made = matrices_by_lanes.determinants(a) if matrices_by_lanes.eliminates(a) else None
     if made is not None:
         return made
     factors = _diagonals_of_factors(a)
@@ -475,7 +475,7 @@ def _cholesky_one(x: Any, upper: Any) -> tuple[Any, int]:
 def _are_many(a: Any, b: Any) -> bool:
     """Whether there are kernels for equations of the batches `a` and `b`."""
     return (
-        (matrices_by_rows.takes(a) or matrices_by_lanes.takes(a)) and type(b) is ndarray and b.dtype is a.dtype and b.ndim == a.ndim
+        (matrices_by_rows.takes(a) or matrices_by_lanes.eliminates(a)) and type(b) is ndarray and b.dtype is a.dtype and b.ndim == a.ndim
         and b.shape[:-1] == a.shape[:-1] and b.size > 0
     )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 A group of matrices is transposed on the way in, so that a vector holds the same element of each; from there on, the text
 of an algorithm for one matrix computes all of them. What depends on values (which row is the pivot) is chosen lane by lane, so
-a matrix has the same result among any others. Real and complex dtypes, up to `MOST` rows; batches with a matrix that has no
+a matrix has the same result among any others. Real and complex dtypes, up to `MOST` rows, of complex factors and solutions up to
+`MOST_COMPLEX`, which for real ones `matrices_by_rows.py` has; batches with a matrix that has no
 result, or one that is not finite, are left to LAPACK.
 
 Sources: Golub and Van Loan 2013, "Matrix Computations", sections 3.4 (LU with exchanges), 4.2 (Cholesky) and 9.3 (exponential);
@@ -37,13 +38,15 @@ from ...vocabulary import abs, fma, sqrt, where
 from ..squares import squares_in, squares_out
 from ..tier import compiles
 
-__all__ = ["MOST", "MOST_EXP", "cholesky", "determinants", "diagonals_of_factors", "exponentials", "lu", "solve", "takes"]
+__all__ = ["MOST", "MOST_EXP", "cholesky", "determinants", "diagonals_of_factors", "eliminates", "exponentials", "lu", "solve",
+           "takes"]  # fmt: skip
 
 MOST_EXP = 16                                         # rows of matrices that are raised
 MOST = 8                                              # rows
+MOST_COMPLEX = 24                                     # rows of complex matrices that are factored by elimination
 FROM = 8                                              # matrices from which a call of a kernel pays
 WORK = 1 << 14                                        # multiplications of a chunk, about
-MOST_ROOM = 8 * 24                                    # elements of a matrix beside its right-hand sides
+MOST_ROOM, MOST_COMPLEX_ROOM = 8 * 24, 24 * 32        # elements of a matrix beside its right-hand sides
 LU, SOLVE, INVERSE, DET, DIAGONALS = range(5)
 
 
@@ -53,6 +56,11 @@ def takes(a: Any, most: int = MOST) -> bool:
         a.ndim > 2 and 0 < a.shape[-1] <= most and a.shape[-2] == a.shape[-1] and a.dtype.char in "fdFD" and math.prod(a.shape[:-2]) >= FROM
         and type(a) is np.ndarray and compiles()
     )  # fmt: skip
+
+
+def eliminates(a: Any) -> bool:
+    """Whether there are kernels of LU, determinants and solutions for the batch `a` of square matrices."""
+    return takes(a, MOST_COMPLEX if a.dtype.kind == "c" else MOST)
 
 
 def laid_out(a: np.ndarray) -> tuple[np.ndarray, int, int, int]:
@@ -124,7 +132,7 @@ def diagonals_of_factors(a: np.ndarray) -> Any:
 def solve(a: np.ndarray, b: np.ndarray | None) -> Any:
     """``X`` with ``a @ X == b``, the inverses for None; None if a matrix is singular, or there are too many right-hand sides."""
     width = a.shape[-1] if b is None else b.shape[-1]
-    if a.shape[-1] * (a.shape[-1] + width) > MOST_ROOM:
+    if a.shape[-1] * (a.shape[-1] + width) > (MOST_COMPLEX_ROOM if a.dtype.kind == "c" else MOST_ROOM):
         return None
     made = _by_columns(a.shape if b is None else b.shape, a.dtype)
     return made if _eliminated(INVERSE if b is None else SOLVE, a, b, made, made) else None
@@ -327,10 +335,11 @@ def eliminated(
     KIND = widened(a)
     N = lanes(KIND)
     PARTS = 2 if COMPLEX else 1
-    plane = (MOST_ROOM + N) * N
-    work = bitcast(local(vector(KIND, N), PARTS * (MOST_ROOM + N)), KIND)
-    other = bitcast(local(vector(KIND, N), PARTS * (MOST_ROOM + N)), KIND)
-    pivots, wrong = local(KIND, MOST * N), local(KIND, N)
+    ROOM = (MOST_COMPLEX_ROOM if COMPLEX else MOST_ROOM) + N
+    plane = ROOM * N
+    work = bitcast(local(vector(KIND, N), PARTS * ROOM), KIND)
+    other = bitcast(local(vector(KIND, N), PARTS * ROOM), KIND)
+    pivots, wrong = local(KIND, (MOST_COMPLEX if COMPLEX else MOST) * N), local(KIND, N)
     line = n + width
     one = KIND(1)
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
