@@ -628,3 +628,28 @@ def test_operands_of_einsum_in_a_list_are_handed_on_one_by_one():
     assert fb.einsum("ij,jk->ik", [x, x]).tolist() == fb.einsum("ij,jk->ik", x, x).tolist() == [[2, 2], [2, 2]]
     assert [part is x for part in seen[0][0]] == [True, True]
     assert not seen[0][1]
+
+
+def test_operators_are_seen_as_they_are_called():
+    seen = []
+
+    class Sees(fb.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Mode(overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(f"mode {func}")
+            return func(*args, **(kwargs or {}))
+
+    x = fb.ones(2).as_subclass(Sees)
+    made = fb.ops.aten.add.Tensor(x, 1)
+    fb.ops.aten.cat([fb.ones(1), x])
+    with Mode():
+        fb.ops.aten.sin.default(x)
+
+    assert seen == ["aten.add.Tensor", "aten.cat", "mode aten.sin.default", "aten.sin.default"]
+    assert type(made) is Sees
+    assert made.tolist() == [2.0, 2.0]

@@ -12,16 +12,40 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from . import _aten, _missing
+from . import _aten, _missing, _state
 from ._errors import LibraryCannotBeLoaded
+from .ops import _dispatch
 
 __all__ = [
-    "DeclaredOperator", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "has_namespace", "ops", "register",
-    "unregister",
+    "CalledOperator", "DeclaredOperator", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "has_namespace", "ops",
+    "register", "unregister",
 ]  # fmt: skip
+
+_local = _state.local
+
 
 class OperatorBase:
     """What operators of all kinds have in common."""
+
+
+class CalledOperator(OperatorBase):
+    """An operator that modes and classes of operands see as what the program calls, before it runs."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        classes = _dispatch.overriding_classes(given)
+        # Classes that answer ops are asked by the op that the operator calls.
+        if _local.calls.modes or classes and (self._declared() or _dispatch.override_themselves(given)):
+            return _dispatch.dispatch_torch_function(self, classes, args, kwargs)
+        return self.answer(args, kwargs)
+
+    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the operator: a declared one by itself, others as the function that computes them, which asks for overrides in turn."""
+        raise NotImplementedError
+
+    def _declared(self) -> list[DeclaredOperator]:
+        """What `flambeau.library` registered for it."""
+        return []
 
 
 class DeclaredOperator:
@@ -30,12 +54,12 @@ class DeclaredOperator:
     schema: Any
     tags: list[Any]
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call of the overload `func`."""
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call of the overload."""
         raise NotImplementedError
 
-    def choose(self, func: Any, operators: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call of the packet `func`, by the first of its operators that takes the arguments."""
+    def choose(self, operators: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call of the packet, by the first of its operators that takes the arguments."""
         raise NotImplementedError
 
     def redispatch(self, keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -50,7 +74,7 @@ class HigherOrderOperator(OperatorBase):
         raise _missing.not_built("_ops.HigherOrderOperator", f"call the functions that {name} would take")
 
 
-class OpOverload(OperatorBase):
+class OpOverload(CalledOperator):
     """One signature of an operator, such as ``aten.add.Tensor``: callable, and equal only to itself."""
 
     def __init__(self, packet: OpOverloadPacket, overload: str) -> None:
@@ -62,6 +86,9 @@ class OpOverload(OperatorBase):
     def _operator(self) -> DeclaredOperator | None:
         found = self._packet._functions.get(self._overloadname)
         return found if isinstance(found, DeclaredOperator) else None
+
+    def _declared(self) -> list[DeclaredOperator]:
+        return [] if self._operator is None else [self._operator]
 
     @property
     def tags(self) -> list[Any]:
@@ -95,10 +122,10 @@ class OpOverload(OperatorBase):
         plain = self._packet._qualified_op_name
         return plain if self._overloadname == "default" else f"{plain}.{self._overloadname}"
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operator = self._operator
         if operator is not None:
-            return operator.call(self, args, kwargs)
+            return operator.call(args, kwargs)
         if kwargs and not isinstance(kwargs.get("out"), tuple):
             # Operators of several results have a name for each tensor that is written to, which may be `out` for the first.
             outs = [a.name for a in self._schema.arguments if a.is_out and a.name in kwargs]
@@ -127,7 +154,7 @@ class OpOverload(OperatorBase):
         return _by_name, (self._packet._namespace, self._packet.__name__, self._overloadname)
 
 
-class OpOverloadPacket(OperatorBase):
+class OpOverloadPacket(CalledOperator):
     """An operator with its overloads as attributes, such as ``aten.add``; a call finds the overload by its arguments."""
 
     def __init__(self, namespace: str, name: str, overloads: tuple[str, ...], functions: dict[str, Any]) -> None:
@@ -148,11 +175,14 @@ class OpOverloadPacket(OperatorBase):
         self.__dict__[name] = made
         return made
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        operators = [f for f in self._functions.values() if isinstance(f, DeclaredOperator)]
+    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operators = self._declared()
         if operators:
-            return operators[0].choose(self, operators, args, kwargs)
+            return operators[0].choose(operators, args, kwargs)
         return self._call(None, args, kwargs)
+
+    def _declared(self) -> list[DeclaredOperator]:
+        return [f for f in self._functions.values() if isinstance(f, DeclaredOperator)]
 
     def _call(self, overload: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function = self._functions.get(overload or "default") or self._functions.get("default")

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ._ops import CalledOperator
 from .autograd import backward, grad
 from .overrides import DisableTorchFunctionSubclass, resolve_name
 from .tensor import Tensor
@@ -51,6 +52,8 @@ class OverTensor(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "is_reflected", False):       # answers take operands in the order of the operation
             func, args = func.flambeau_op.method, args[::-1]
+        if isinstance(func, CalledOperator):           # the function that it calls asks again
+            return func.answer(args, kwargs or {})
         if func is grad or func is backward:
             return _differentiated(func, args, kwargs or {})
         answer = cls._answer_of(func)

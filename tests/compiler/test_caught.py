@@ -154,3 +154,51 @@ def test_which_context_managers_pass_errors_on() -> None:
     fb.compile(function, mode="reduce-overhead")(fb.ones(3))
 
     assert told == [False, False, True, True, False, True]
+
+
+def divided(a: fb.Tensor, b: fb.Tensor, seen: list[str]) -> fb.Tensor:
+    try:
+        y = a // b
+    except RuntimeError:
+        seen.append("caught")
+        y = a
+    seen.append("divided")
+    a % (b + 1)                                       # nobody reads it, but it fails for -1
+    seen.append("done")
+    return y + 1
+
+
+@pytest.mark.parametrize("how", [{}, {"mode": "reduce-overhead"}, {"mode": "max-autotune"}, {"dynamic": True}], ids=str)
+@pytest.mark.parametrize("size", [5, 100_000])
+def test_integers_divided_by_zero_fail_where_they_are_divided(how: dict[str, Any], size: int) -> None:
+    compiled = fb.compile(divided, **how)
+    for _ in range(3):
+        for divisor in (2, 0, -1, 3):
+            a, b = fb.arange(size), fb.full((size,), divisor)
+            outcomes = []
+            for f in (divided, compiled):
+                seen: list[str] = []
+                try:
+                    result: Any = f(a, b, seen).tolist()
+                except RuntimeError as error:
+                    result = str(error)
+                outcomes.append((result, seen))
+
+            assert outcomes[0] == outcomes[1]
+
+
+def test_an_index_out_of_range_fails_where_it_is_used_before_a_replay() -> None:
+    seen: list[str] = []
+
+    @fb.compile(mode="reduce-overhead")
+    def picked(x: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
+        y = x.index_select(0, i)
+        seen.append("after")
+        return y + 1
+
+    good, bad = fb.tensor([0, 1]), fb.tensor([0, 9])
+    for i in (good, good, bad, good, bad):
+        with contextlib.suppress(IndexError):
+            picked(fb.ones(3, 4), i)
+
+    assert seen == ["after"] * 3

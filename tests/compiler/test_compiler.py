@@ -301,3 +301,14 @@ def test_options_of_modes_are_options():
     assert all(inductor.config.is_setting(name) for name in inductor.list_options())
     with pytest.raises(RuntimeError, match="Unrecognized mode=fastest"):
         inductor.list_mode_options("fastest")
+
+
+def test_a_bound_method_that_is_compiled_already_keeps_its_object() -> None:
+    class Scales:
+        by = 3.0
+
+        @fb.compile
+        def scaled(self, x: fb.Tensor) -> fb.Tensor:
+            return x * self.by
+
+    assert fb.compile(Scales().scaled)(fb.ones(2)).tolist() == [3.0, 3.0]

@@ -107,6 +107,8 @@ def test_training_and_evaluation_are_two_programs() -> None:
 def test_options_that_nothing_goes_by_are_refused() -> None:
     with pytest.raises(RuntimeError, match="Unexpected optimization option no_such"):
         fb.compile(lambda x: x, options={"no_such": 1})
+    with pytest.raises(RuntimeError, match="Unexpected type of attr max_autotune, got str should be bool"):
+        fb.compile(lambda x: x, options={"max_autotune": "yes"})
     fb.compile(lambda x: x, options={"triton.cudagraphs": True, "max_autotune": True})
 
 

@@ -284,3 +284,21 @@ def test_distinct_elements_have_a_size_that_values_decide(call):
         assert all(fb.equal(a, b) for a, b in pairs)
     shown = [n.meta["val"] for n in program.graph.nodes if "getitem" in n.name]
     assert any(isinstance(size, fb.SymInt) for t in shown for size in t.shape)
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_inside_transforms_tensors_are_where_their_values_would_be(mode):
+    from flambeau.func import hessian, jvp, vmap
+
+    where = []
+
+    def noted(v):
+        where.append(v.device.type)
+        return v * fb.ones((), device=v.device)
+
+    x = fb.arange(1.0, 5.0)
+    make_fx(lambda x: (vmap(noted)(x), jvp(noted, (x,), (x,))), tracing_mode=mode)(x)
+    gm = make_fx(hessian(lambda x: (x**3).sum()), tracing_mode=mode)(x)
+
+    assert where == ["cpu", "cpu"]
+    assert fb.equal(gm(x), (6 * x).diag())

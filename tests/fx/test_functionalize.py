@@ -244,3 +244,21 @@ def test_graphs_of_slices_hold_for_other_sizes(part: Any) -> None:
     x = fb.arange(30.0).view(6, 5)
 
     assert gm(x).equal(part(x))
+
+
+def stores_a_number(x: Any) -> Any:
+    y = x * 1
+    y[0] = 2
+    y += fb.tensor([1.0, 2.0, 3.0])
+    return y
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_constants_of_the_program_are_recorded_without_values_too(mode):
+    x = numbers(4, 3)
+
+    gm = make_fx(functionalize(stores_a_number), tracing_mode=mode)(x)
+
+    assert not [n for n in gm.graph.nodes if n.name.endswith("_")]
+    assert fb.equal(gm(x), stores_a_number(x))
+    assert fb.equal(gm(x + 1), stores_a_number(x + 1))

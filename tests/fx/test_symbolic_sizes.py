@@ -343,3 +343,17 @@ def test_a_size_as_an_exponent_is_recorded() -> None:
     graph = make_fx(program, tracing_mode="symbolic")(fb.ones(3, dtype=fb.int64))
 
     assert graph(fb.ones(5, dtype=fb.int64)).tolist() == [16] * 5
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.sum().expand(x.shape[0]), lambda x: x.sum().broadcast_to(x.shape[0]), lambda x: x[0].repeat(x.shape[0]),
+        lambda x: x[0].tile(x.shape[0]), lambda x: x.reshape(x.numel()), lambda x: fb.func.vmap(fb.func.grad(lambda r: (r**2).sum()))(x),
+    ],
+)  # fmt: skip
+def test_one_symbol_is_taken_for_a_list_of_sizes(fn):
+    gm = make_fx(fn, tracing_mode="symbolic")(fb.ones(6, 4))
+
+    x = fb.arange(35.0).view(5, 7)
+    assert fb.equal(gm(x), fn(x))

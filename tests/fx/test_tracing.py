@@ -386,3 +386,53 @@ def test_proxies_record_functions_outside_of_traces():
 def test_import_of_the_package_does_not_load_fx(fresh_python):
     code = "import sys, flambeau; assert not [m for m in sys.modules if m.startswith('flambeau.fx')]; flambeau.fx.Graph()"
     fresh_python("-c", code)
+
+
+class Table(fb.nn.Module):
+    """Constants that meet sizes, devices and dtypes of an input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", fb.arange(6.0))
+
+    def forward(self, x):
+        rows = self.table.to(x.device).view(x.shape[0], -1) + self.table.type_as(x).narrow(0, x.shape[0] - 1, x.shape[1])
+        return rows.T @ self.table.new_ones(x.shape) + self.table.repeat(x.shape[0]).sum()
+
+
+def test_methods_of_constants_are_recorded_where_they_meet_what_is_traced():
+    gm = fx.symbolic_trace(lambda x: fb.ones(3).to(x.device).view(x.shape[0], -1).copy_(x))
+
+    assert "to = _tensor_constant0.to(getattr_1)" in gm.code
+    assert ".view(getitem, -1)" in gm.code
+    assert ".copy_(x)" in gm.code
+    net = Table()
+    traced = fx.symbolic_trace(net)
+    assert fb.equal(traced(fb.ones(3, 2)), net(fb.ones(3, 2)))
+    assert fb.equal(traced(fb.ones(6, 1)), net(fb.ones(6, 1)))
+    assert "_array" not in fx.symbolic_trace(lambda x: fb.ones(3) @ x).code
+
+
+@pytest.mark.parametrize(("library", "tracing"), [(fb, fx), (torch, torch_fx)], ids=["ours", "PyTorch's"])
+def test_operators_are_recorded_as_the_overloads_that_are_called(library, tracing):
+    aten = library.ops.aten
+    gm = tracing.symbolic_trace(lambda x: aten.add.Tensor(aten.sin.default(x), x, alpha=2) + aten.cos(x) + aten.max.dim(x, 0)[0])
+
+    targets = [str(n.target) for n in gm.graph.nodes if n.op == "call_function" and "aten" in str(n.target)]
+    assert targets == ["aten.sin.default", "aten.add.Tensor", "aten.cos", "aten.max.dim"]
+    assert [n.name for n in gm.graph.nodes][1:3] == ["sin_default", "add_tensor"]
+    x = library.ones(2, 2)
+    assert library.equal(gm(x), x.sin() + x * 2 + x.cos() + x.max(0)[0])
+
+
+def test_patterns_of_operators_are_found_in_recordings():
+    from flambeau.fx.experimental.proxy_tensor import make_fx
+
+    gm = make_fx(lambda x: fb.sin(x) + fb.addmm(x, x, x))(fb.ones(2, 2))
+    found = fx.replace_pattern(gm, lambda a: fb.ops.aten.sin.default(a), lambda a: fb.ops.aten.cos.default(a))
+
+    assert len(found) == 1
+    assert fb.ops.aten.cos.default in [n.target for n in gm.graph.nodes]
+    assert [n.target for n in fx.symbolic_trace(gm).graph.nodes if n.op == "call_function"] == [
+        n.target for n in gm.graph.nodes if n.op == "call_function"
+    ]

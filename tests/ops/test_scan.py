@@ -121,3 +121,15 @@ def test_running_integers_wrap_around_in_the_dtype_asked_for_in_every_call(name,
 
     expected = getattr(oracle, name)(theirs, 0, dtype=getattr(oracle, wanted))
     assert all(x.dtype is getattr(fb, wanted) and x.tolist() == expected.tolist() for x in asked)
+
+
+def test_gradients_of_diff_are_the_same_however_often_it_ran():
+    x = fb.randn(5, 7, generator=fb.Generator().manual_seed(6))
+    found = set()
+    for _ in range(40):
+        leaf = x.clone().requires_grad_()
+        y = leaf * 1
+        (gradient,) = fb.autograd.grad(y.diff().sum() + (y * y).sum(), leaf)
+        found.add(gradient.numpy().tobytes())
+
+    assert len(found) == 1

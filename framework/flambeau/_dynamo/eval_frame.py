@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import MethodType
 from typing import Any
 
 from ..compiler import _backends, _functions
@@ -86,7 +87,9 @@ def optimized(fn: Any, backend: _backends.Backend, fullgraph: bool) -> Any:
         return OptimizedModule(fn, (backend, fullgraph))
     if isinstance(fn, type):
         return fn
-    fn = getattr(fn, "_torchdynamo_orig_callable", fn)  # what was compiled before, or shall not be
+    inner = getattr(fn, "_torchdynamo_orig_callable", None)  # of what was compiled before, or shall not be
+    if inner is not None:
+        fn = MethodType(inner, fn.__self__) if isinstance(fn, MethodType) else inner
     function = _functions.Function(fn, backend, fullgraph)
     call = function.__call__                              # Python looks for it in every call of an object
 

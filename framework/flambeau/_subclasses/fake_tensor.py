@@ -168,6 +168,12 @@ class FakeTensor(Tensor):
             result = _dispatch._disabled(func, types, args, kwargs)
         return mode.adopt(result, fakes[0].fake_device)
 
+    def _aliased(self) -> FakeTensor:
+        """Another one over the same memory and history, which forward mode puts a tangent on."""
+        made = wrap(self._array, self._node)
+        made._storage, made._view_of = self._storage, self._view_of
+        return _become(made, self.fake_mode, self.fake_device)
+
     # -- where it is
 
     @property

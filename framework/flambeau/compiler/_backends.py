@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -125,11 +126,16 @@ def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
     """
     from .._inductor import config
 
-    for option in options:
-        if option != "verify_every" and not config.is_setting(option):
+    for option, value in options.items():
+        if option == "verify_every":
+            continue
+        if not config.is_setting(option):
             raise RuntimeError(
                 f"Unexpected optimization option {option}, known options are verify_every and the settings of torch._inductor.config"
             )
+        now = operator.attrgetter(option)(config)
+        if now is not None and type(value) is not type(now):
+            raise RuntimeError(f"Unexpected type of attr {option}, got {type(value).__name__} should be {type(now).__name__}")
     every = options.get("verify_every", 0)
     if every.__class__ is not int or every < 0:
         raise RuntimeError(f"compile: options['verify_every'] must be a number of calls, 0 or more, got {every!r}")

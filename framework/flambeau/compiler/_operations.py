@@ -31,14 +31,14 @@ def may_wait(op: Any) -> bool:
     return op.in_rows is not None or op.deferrable or op.shares_memory or op.finished_by is not None
 
 
-def is_sound(op: Any, args: tuple[Any, ...]) -> bool:
-    """Whether `op`, whose elements decide whether it fails, is known not to: those are there, and say so."""
+def is_sound(op: Any, args: tuple[Any, ...]) -> bool | None:
+    """Whether `op`, whose elements decide whether it fails, does not, where those are there and say so; else None."""
     if op.bounds_of_elements is None:
-        return False
+        return None
     read = [args[k] for k in op.read_before]
     bounds = op.bounds_of_elements(*args) if all(map(is_there, read)) else None
     if bounds is None:
-        return False
+        return None
     arrays = [a._array for a in _tensors_in(read)]
     return all(not a.size or in_range(a, low, high) for a, (low, high) in zip(arrays, bounds, strict=True))
 

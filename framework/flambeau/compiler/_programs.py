@@ -300,7 +300,7 @@ def _needed(steps: list[Step], wanted: frozenset[int], may_fail: bool) -> list[S
     """Those of `steps` that results need; with `may_fail` also operations whose values decide whether they raise, or that draw."""
     asked, kept = set(wanted), []
     for step in reversed(steps):
-        is_due = may_fail and step.op.kind not in ("elementwise", "view")
+        is_due = may_fail and (step.op.kind not in ("elementwise", "view") or step.op.fails_by_elements(step.looks))
         if is_due or step.stores or any(step.first + i in asked for i in range(len(step.results))):
             kept.append(step)
             asked.update(read_by(step.refs))

@@ -197,7 +197,9 @@ class Recorder(Interpreter):
                         return found
             kind = op.kind
             if kind == "elementwise" or kind == "view" or self.records_all or may_wait(op) or is_sound(op, args):
-                found = self._deferred(op, args, written)
+                # What is recorded for a replay fails where it is called, if its elements are there to say so.
+                fails = self.notes_events and is_sound(op, args) is False
+                found = NotImplemented if fails else self._deferred(op, args, written)
                 if found is not NotImplemented:
                     return found
                 if not self.records_all and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
@@ -326,6 +328,8 @@ class Recorder(Interpreter):
         if owner < 0 or any(owner_of(ref, self.step) == owner and not self._is_same_part(ref, refs[0]) for ref in numbers if ref >= 0):
             return None                               # it writes to an input, or reads other parts of what it writes
         operands = tuple([meta_of_argument(a) for a in args])
+        if op.kind == "elementwise" and op.fails_by_elements(operands):
+            return None
         target = operands[0]
         looks = target._array.shape, target._array.strides, target.dtype
         if _has_history(args) or args[0].__class__ is not Deferred:
@@ -434,7 +438,8 @@ class Recorder(Interpreter):
             refs = self._refs(args)
         except KeyError:                              # an operand that the operation in its place does not have
             return
-        step.expect(found, known, len(self.inputs), op, refs, not self.records_all, instead, several)
+        looks = not self.records_all or self.notes_events
+        step.expect(found, known, len(self.inputs), op, refs, looks, instead, several)
 
     def mark(self) -> Any:
         return self.step, len(self.inputs), self.passed - self.apart + self.effects, len(self.breaks), dict(self._writes)
@@ -581,6 +586,8 @@ class Recorder(Interpreter):
             return metas[ref]
 
         operands = tuple([meta(a, ref) for a, ref in zip(args, refs, strict=True)])
+        if (not self.records_all or self.notes_events) and op.kind == "elementwise" and op.fails_by_elements(operands):
+            return None                               # nobody looks at elements again when the path is followed
         counts = {ref: found._storage[tape.COUNT] for ref, found in metas.items()}
         try:
             with looking(no_draws):

@@ -15,7 +15,7 @@ from .._arrays import Shaped
 from .._errors import NeedsValues, RefusedForBatches
 from .._interpreters import UNTOUCHED, Interpreter
 from ..ops import _dispatch
-from ..tensor import Tensor, device_of
+from ..tensor import Tensor
 
 _new = object.__new__
 _local = _state.local
@@ -50,7 +50,7 @@ class BatchedTensor(Tensor):
     @property
     def _array(self) -> Any:  # type: ignore[override]
         a, d = self._value._array, self._bdim
-        return BatchedArray(a.shape[:d] + a.shape[d + 1 :], a.strides[:d] + a.strides[d + 1 :], a.dtype, device_of(a))
+        return BatchedArray(a.shape[:d] + a.shape[d + 1 :], a.strides[:d] + a.strides[d + 1 :], a.dtype, self._value.device)
 
     @property
     def _node(self) -> Any:  # type: ignore[override]

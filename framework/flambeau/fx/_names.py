@@ -79,7 +79,12 @@ def name_of_function(fn: Any) -> str:
     op = getattr(fn, "flambeau_op", None)
     if op is not None and op.namespace in _PREFIXED:
         return f"{op.namespace}_{fn.__name__}"
-    return fn.__name__.partition(".")[0]
+    return fn.__name__                     # of an operator with its overload: ``add.Tensor``
+
+
+def name_of_operator(target: Any) -> str | None:
+    """What a value computed by an operator is called where operators are recorded: the name without the overload. None for others."""
+    return target._opname if isinstance(target, (OpOverload, _ops.OpOverload)) else None
 
 
 def qualified_name(fn: Any) -> str:

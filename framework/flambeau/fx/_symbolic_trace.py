@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ..nn import Module, Parameter, Sequential
+from ..ops._spec import METHOD, OPS
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._codegen import _PyTreeCodeGen, _PyTreeInfo
@@ -137,6 +138,28 @@ def _create_wrapped_func(fn: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return wrapped
+
+
+@functools.cache
+def _recorded_methods() -> list[tuple[str, Any]]:
+    """Methods of Tensor that ask no classes of their arguments, recorded where a constant of the program meets a proxy.
+
+    These are methods that are no ops, and views, whose other arguments are numbers.
+    """
+    own = [(name, method) for name, method in Tensor.__dict__.items() if callable(method) and not name.startswith("_")]
+    found = {name: method for name, method in own if not hasattr(method, "flambeau_op")}
+    views = (op for op in OPS.values() if op.kind == "view" and op.surface & METHOD and not op.namespace)
+    found.update({op.name: getattr(Tensor, op.name) for op in views})
+    return [(name, _recorded_method(name, method)) for name, method in found.items()]
+
+
+def _recorded_method(name: str, method: Any) -> Any:
+    @functools.wraps(method)
+    def recorded(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        proxy = _find_proxy((args, kwargs)) if args or kwargs else None
+        return method(self, *args, **kwargs) if proxy is None else proxy.tracer.create_proxy("call_method", name, (self, *args), kwargs)
+
+    return recorded
 
 
 _ABSENT = object()
@@ -495,6 +518,8 @@ class Tracer(TracerBase):
         fn, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
         with _Patcher() as patcher:
             self._patch_modules(patcher)
+            for name, method in _recorded_methods():
+                patcher.patch_method(Tensor, name, method)
             _patch_wrapped_functions(patcher)
             _autowrap_check(patcher, namespace, self._autowrap_function_ids)
             for module in self._autowrap_search:

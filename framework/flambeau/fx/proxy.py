@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from .. import _state, dtypes
+from ..ops._spec import FUNCTION, METHOD
 from ..tensor import Tensor
 from .graph import Graph
 from .node import Node, assertion, base_types
@@ -217,8 +218,8 @@ class Proxy:
         return f"Proxy({self.node.name})"
 
     def __getattr__(self, k: str) -> Any:
-        # Numpy asks everything that it meets whether it is an array.
-        if k in ("node", "tracer") or k.startswith("__array"):
+        # Numpy asks everything that it meets whether it is an array, and our operations ask operands for theirs.
+        if k in ("node", "tracer", "_array") or k.startswith("__array"):
             raise AttributeError(k)
         return Attribute(self, k)
 
@@ -289,7 +290,8 @@ def _one_tracer(fn: Any, args: Any, kwargs: Any) -> TracerBase:
 def _method_name(fn: Any) -> str | None:
     """The name by which `fn` is called on its first argument, if it is a method of Tensor."""
     name = getattr(fn, "__name__", "")
-    if getattr(fn, "__qualname__", "").startswith("Tensor."):
+    op = getattr(fn, "flambeau_op", None)
+    if getattr(fn, "__qualname__", "").startswith("Tensor.") or op is not None and not op.surface & FUNCTION and op.surface & METHOD:
         return name
     return name if Tensor.__dict__.get(name) is fn and not hasattr(fn, "flambeau_op") else None
 

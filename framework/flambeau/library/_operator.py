@@ -19,7 +19,6 @@ from .._schema import FunctionSchema
 from .._symbolic import SymInt, fresh
 from .._warn import warn
 from ..autograd.function import Function
-from ..ops import _dispatch
 from ..tensor import Tensor, bump, no_torch_dispatch
 
 __all__ = ["DispatchKeySet", "FakeContext", "Kernel", "Operator", "current_fake_context"]
@@ -182,21 +181,15 @@ class Operator(_ops.DeclaredOperator):
 
     # -- calls
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the operator, that the program knows as `func`."""
-        classes = _dispatch.overriding_classes((*args, *kwargs.values()))
-        if classes or _local.calls.modes:
-            return _dispatch.dispatch_torch_function(func, classes, args, kwargs)
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the operator; modes and classes of operands have had their say."""
         return self.interpret(*self.schema.bind(args, kwargs))
 
-    def choose(self, func: Any, operators: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def choose(self, operators: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the first of `operators` whose schema takes the arguments.
 
         Raises: RuntimeError if none does.
         """
-        classes = _dispatch.overriding_classes((*args, *kwargs.values()))
-        if classes or _local.calls.modes:
-            return _dispatch.dispatch_torch_function(func, classes, args, kwargs)
         if len(operators) == 1:
             return operators[0].interpret(*operators[0].schema.bind(args, kwargs))
         refusals = []

@@ -21,6 +21,7 @@ from .. import _inference, _state
 from .._arrays import ndarray
 from .._errors import NotRecorded
 from .._kinds import NoStrides, lacks_kernel
+from .._symbolic import SymInt
 from .._warn import warn_once
 from ..autograd import tape
 from ..tensor import Tensor, wrap
@@ -32,7 +33,8 @@ from ._spec.nodes import indented
 from ._spec.view import ViewOp
 
 _scope: dict[str, Any] = {
-    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "integer": np.integer, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
+    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
+    "ONE_NUMBER": (int, Tensor, np.integer, SymInt),
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "hot_calls": hot_calls,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
     "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,

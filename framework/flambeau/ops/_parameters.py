@@ -88,7 +88,7 @@ def read_names(op: Op, form: int = FUNCTION) -> list[str]:
     renamed = other_names(op, form)
     if op.variadic:
         name, first = op.variadic, op.positional[0]
-        several = f"{name}_[0] if len({name}_) == 1 and not isinstance({name}_[0], (int, Tensor, integer)) else {name}_"
+        several = f"{name}_[0] if len({name}_) == 1 and not isinstance({name}_[0], ONE_NUMBER) else {name}_"
         if not renamed:
             return [f"if {name} is None:", f"    {name} = {several}"]
         return [f"{name} = {several}", "if named:", f"    {first}, {name} = spread_by_name(OP, {first}, {name}, named)"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _aten, _state
 from .._interpreters import DECOMPOSE, Interpreter
+from .._ops import CalledOperator
 from ..ops import _dispatch
 from ..ops._spec import OPS, OUT, Op
 from ..tensor import Tensor
@@ -17,7 +18,7 @@ __all__ = ["BaseTorchDispatchMode", "OpOverload", "TorchDispatchMode", "is_trace
 _local = _state.local
 
 
-class OpOverload:
+class OpOverload(CalledOperator):
     """An op without counterpart among PyTorch's operators, as `__torch_dispatch__` is given it: ``prims.<name>``, callable."""
 
     namespace = "prims"
@@ -42,8 +43,9 @@ class OpOverload:
     def name(self) -> str:
         return f"prims::{self._opname}" + (".out" if self.out else "")
 
-    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        op = self.op
+    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the op."""
+        op, out = self.op, kwargs.get("out")
         given = {**op.defaults, **dict(zip(op.params, args, strict=False)), **kwargs}
         values = tuple(given[n] for n in op.params)
         return _dispatch.interpret(op, values, values[0] if self.inplace else out, self.inplace)
@@ -67,7 +69,7 @@ def overload_of(op: Op, inplace: bool, out: bool) -> OpOverload:
     return OpOverload(op, inplace, out)
 
 
-class PrimsPacket:
+class PrimsPacket(CalledOperator):
     """The overloads of one op that has no counterpart among PyTorch's operators: ``torch.ops.prims.<name>``."""
 
     def __init__(self, op: Op, inplace: bool = False) -> None:
@@ -89,8 +91,9 @@ class PrimsPacket:
         """The names of the overloads."""
         return ["default", "out"] if not self.inplace and self.op.surface & OUT else ["default"]
 
-    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        return (self.default if out is None else self.out)(*args, out=out, **kwargs)
+    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the overload that the arguments ask for."""
+        return (self.default if kwargs.get("out") is None else self.out).answer(args, kwargs)
 
     def __str__(self) -> str:
         return f"prims.{self.__name__}"

@@ -41,6 +41,7 @@ from ...random import fork_rng
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
 from ...utils._python_dispatch import OpOverload, TorchDispatchMode, overload_of, seen_as
+from .._names import name_of_operator
 from .._symbolic_trace import PH, Tracer, _Patcher
 from ..graph_module import GraphModule
 from ..interpreter import Interpreter
@@ -101,6 +102,10 @@ class InCalls(Interpreter):
         result = recording().run_again(target, args, kwargs)
         return super().call_function(target, args, kwargs) if result is NotImplemented else result
 
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return recording().captured_as(value) if isinstance(value, Tensor) else value
+
 
 def kept_whole(operator: Any) -> Callable[..., Any]:
     """For a table of decompositions: what leaves `operator` as it is in a graph that is run again, even if it is a composition."""
@@ -114,6 +119,12 @@ class PythonKeyTracer(Tracer):
         super().__init__(autowrap_modules=())
         self._origin: str | None = None               # the stack trace of the node that is being recorded anew
         self._is_anew = False
+
+    def create_node(
+        self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None = None, type_expr: Any = None
+    ) -> Node:
+        """Make a node; operators are called by their names without the overload, as those who read recordings expect."""
+        return super().create_node(kind, target, args, kwargs, name_of_operator(target) if name is None else name, type_expr)
 
     def come_from(self, stack_trace: str | None) -> None:
         """Nodes that are made from here on come from these lines of the program."""
@@ -265,12 +276,18 @@ class _Recorder(TorchDispatchMode):
         self.held.append(made)
         return made
 
+    def captured_as(self, tensor: Tensor) -> Tensor:
+        """What operations see of a tensor that is known to be a constant of the program."""
+        made = self._stand_in(tensor)
+        self.captured[_memory(made)] = tensor
+        return made
+
     def constant(self, tensor: Tensor) -> Node:
         """The node of a tensor that the program captures."""
         name = self.constants.get(id(tensor))
         if name is None:
             if self.kept is not None and not isinstance(tensor, FakeTensor):
-                with self.quietly():
+                with self.quietly(), unset_fake_temporarily():
                     self.kept.append((tensor, tensor._version, tensor.detach().clone()))
             kind = "_param_constant" if isinstance(tensor, Parameter) else "_tensor_constant"
             name = self.constants[id(tensor)] = self.tracer.get_fresh_qualname(kind)
@@ -279,7 +296,7 @@ class _Recorder(TorchDispatchMode):
             else:
                 self.tracer.root.register_buffer(name, tensor)
             self.held.append(tensor)
-            self.captured[_memory(self._stand_in(tensor))] = tensor
+            self.captured_as(tensor)
         return self.tracer.create_node("get_attr", name, (), {})
 
     def record_asserts(self, env: Any) -> None:
@@ -420,7 +437,9 @@ class _Recorder(TorchDispatchMode):
                     closures.append(one.tensor)
                 finally:
                     _put_back(kept)
-            graph = functionalize_graph(graph, tuple([x.detach().clone() for x in (*[leaves[i] for i in places], *closures)]), views=views)
+            given = [*[leaves[i] for i in places], *map(self._stand_in, closures)]
+            copied = tuple([x.detach().clone() for x in given])
+            graph = functionalize_graph(graph, copied, views=views, stand_in=self._stand_in)
         self.before.update({id(x): x for x in vars(graph)["_buffers"].values()})
         result = InCalls(graph, self.tracer).run(*[leaves[i] for i in places], *closures, enable_io_processing=False)
         return pytree.tree_unflatten(list(result), found[0])

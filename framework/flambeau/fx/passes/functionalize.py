@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from ...tensor import Tensor
 from ...utils import _pytree as pytree
 from ...utils._python_dispatch import OpOverload as Primitive
 from ...utils._python_dispatch import overload_of
+from .._names import name_of_operator
 from ..experimental._numbers import has_symbols
 from ..graph import Graph
 from ..graph_module import GraphModule
@@ -25,16 +27,20 @@ __all__ = ["functionalize_graph"]
 _OUT_OF_REACH = ("apply_", "map_", "map2_", "resize_", "resize_as_", "set_")
 
 
-def functionalize_graph(gm: GraphModule, args: tuple[Any, ...], *, views: bool = False, written: list[int] | None = None) -> GraphModule:
+def functionalize_graph(
+    gm: GraphModule, args: tuple[Any, ...], *, views: bool = False, written: list[int] | None = None,
+    stand_in: Callable[[Tensor], Tensor] | None = None,
+) -> GraphModule:  # fmt: skip
     """`gm`, a graph of `make_fx`, without in-place operations; what it writes to its inputs and attributes is copied there in the end.
 
     Args:
         args: values to run the graph on, leaf by leaf, by which shapes and dtypes are found. They are not written to.
         views: replace views as well, by operators that copy.
         written: takes the indices of inputs that are written to. What they become is not copied then, but given before all results.
+        stand_in: gives what the graph is run on in the place of a tensor among its attributes.
     Raises: NotImplementedError for writes that no operator without writes stands for.
     """
-    return _Functional(gm, views, written).run(args)
+    return _Functional(gm, views, written, stand_in).run(args)
 
 
 class _Memory:
@@ -71,8 +77,8 @@ class _Parts:
 
 
 class _Functional:
-    def __init__(self, gm: GraphModule, views: bool, written: list[int] | None) -> None:
-        self.gm, self.views, self.written = gm, views, written
+    def __init__(self, gm: GraphModule, views: bool, written: list[int] | None, stand_in: Any) -> None:
+        self.gm, self.views, self.written, self.stand_in = gm, views, written, stand_in
         self.graph = Graph()
         self.values: dict[Node, Any] = {}
         self.env: dict[Node, Any] = {}
@@ -105,6 +111,8 @@ class _Functional:
     def _held(self, node: Node, given: Any) -> Any:
         copied = self.graph.node_copy(node)
         value = next(given) if node.op == "placeholder" else _attribute(self.gm, node.target)
+        if node.op == "get_attr" and self.stand_in is not None and isinstance(value, Tensor):
+            value = self.stand_in(value)
         self.values[copied] = value
         if not isinstance(value, Tensor):
             return copied
@@ -115,7 +123,7 @@ class _Functional:
     # -- nodes of the new graph
 
     def _emit(self, op: str, target: Any, args: Any, kwargs: Any, compute: bool = True) -> Node:
-        node = self.graph.create_node(op, target, tuple(args), dict(kwargs))
+        node = self.graph.create_node(op, target, tuple(args), dict(kwargs), name_of_operator(target))
         if "nn_module_stack" in self.calls:
             node.meta["nn_module_stack"] = self.calls["nn_module_stack"]
         if compute:

@@ -482,6 +482,10 @@ class Op:
         self.vjp_launches_rule = fn
         return fn
 
+    def fails_by_elements(self, args: Any) -> bool:
+        """Whether elements of operands like these decide whether a call raises."""
+        return self.bounds_of_elements is not None
+
     def by_rows(self, fn: Any) -> Any:
         """Say how the op works by rows: ``fn(*looks)`` is an `InRows`, or None."""
         self.in_rows = fn

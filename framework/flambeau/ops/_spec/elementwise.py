@@ -20,7 +20,7 @@ from ...autograd.making import making, seen_from
 from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING
 from ...tensor import Tensor, bump, device_of, wrap
-from .._promote import NUMBERS, Rule, common
+from .._promote import NUMBERS, Rule, common, result_type
 from .base import EVERYWHERE, OPS, Autocast, Facts
 from .derivatives import Derivatives, ElementwiseNode
 from .few_elements import MOST_BY_NUMPY, computed_by_numpy, kinds_of, met_before, remember_for_numpy
@@ -42,15 +42,15 @@ from .writing import (
 _new = object.__new__
 
 
-def looks_at(what: str) -> Callable[[Any], Any]:
+def looks_at(what: str, of: str = "") -> Callable[[Any], Any]:
     """Decorator of checks: what decides whether they raise, apart from keyword-only arguments with other than their defaults.
 
-    'dtypes' and the classes of numbers, or whether numbers are in the 'range' of the dtype, or values where all operands are
-    'integers', or a 'number' as `number_is` says; other checks may look at any values, so they run at every call.
+    'dtypes' and the classes of numbers, or whether numbers are in the 'range' of the dtype, or the elements `of` a parameter where all
+    operands are 'integers', or a 'number' as `number_is` says; other checks may look at any values, so they run at every call.
     """
 
     def marked(check: Any) -> Any:
-        check.looks_at = what
+        check.looks_at, check.elements_of = what, of
         return check
 
     return marked
@@ -227,6 +227,13 @@ class ElementwiseOp(Derivatives):
             return True
         value = args[self.params.index(self.check.number)]
         return value.__class__ in (int, float) and self.check.holds(value)
+
+    def fails_by_elements(self, args: Any) -> bool:
+        """Whether elements of operands like these decide whether a call raises."""
+        if self.check_looks_at != "integers":
+            return self.check_looks_at == "values"
+        read = args[self.params.index(self.check.elements_of)]
+        return isinstance(read, Tensor) and result_type(args[: len(self.positional)]).category < 2
 
     def run(self, *args: Any) -> Tensor:
         arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])

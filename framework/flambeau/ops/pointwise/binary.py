@@ -192,7 +192,7 @@ def _has_zero(x: Tensor) -> bool:
     return not OPS["all"].function(x)
 
 
-@looks_at("integers")
+@looks_at("integers", of="other")
 def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
     d = result_type((input, other))
     if d.category < 2:

@@ -366,7 +366,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 
 @primitive(surface=0, samples="of diff")
 def differences(input, dim):
-    """``input[i + 1] - input[i]`` along `dim`: what `diff` records for small tensors."""
+    """``input[i + 1] - input[i]`` along `dim`: what `diff` is for small tensors without a history."""
 
 
 differences.in_pieces(along="dim")
@@ -415,7 +415,10 @@ _DIFFERENCES = Along("differences", takes_k=True)
 
 @diff.forwards
 def _first_differences(input, n, dim, prepend, append):
-    return differences.answer(input, dim) if n == 1 and prepend is None and append is None and dim.__class__ is int else None
+    if n != 1 or prepend is not None or append is not None or dim.__class__ is not int:
+        return None
+    # The plan waits until it has proved to be called often. One node in the place of three would add gradients in another order.
+    return None if input._node is not None and _state.grad_enabled() else differences.answer(input, dim)
 
 
 @differences.plan(
