@@ -165,19 +165,23 @@ def moments_of(p, n, KIND, ask=None):
 
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
     """
-    if n <= BLOCK:
-        mean = block_mean(p, n, KIND(0), False, KIND)
-        squares = block_squares(p, n, mean, KIND, ask)
-    else:
+    mean, squares, level = 0.0, 0.0, KIND(0)
+    if n > BLOCK:
         # Means are merged by how far they are apart, so they are found by how far they are from that of some first elements.
-        SOME = 8 * lanes_of(KIND)
-        level = KIND(sum_of(p, SOME, KIND(0), None, False, KIND) / float64(SOME))
-        mean, squares = 0.0, 0.0
-        for at in rolled(range(0, n, BLOCK)):
-            size = min(BLOCK, n - at)
+        N = lanes_of(KIND)
+        some = wide(eight(p, 0, zeros(KIND), None, False, N, False), KIND)
+        level = KIND(lane_sum(broadcast(0.0, N) + some) / float64(8 * N))
+    for at in rolled(range(0, n, BLOCK)):
+        size, mean_here = min(BLOCK, n - at), 0.0
+        if n > BLOCK:
             mean_here = block_mean(p + at, size, level, True, KIND)
-            squares_here = block_squares(p + at, size, mean_here, KIND, None if ask is None else ask + at)
+        else:
+            mean_here = block_mean(p, n, level, False, KIND)
+        squares_here = block_squares(p + at, size, mean_here, KIND, None if ask is None else ask + at)
+        if n > BLOCK:
             mean, squares = merged(float64(at), mean, squares, float64(size), mean_here, squares_here)
+        else:
+            mean, squares = mean_here, squares_here
     return mean, squares
 
 

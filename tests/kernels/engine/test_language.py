@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
 import os
 import pathlib
 import re
@@ -395,8 +397,46 @@ def test_stores_of_whole_vectors_have_no_mask_where_masks_are_slow(register_bits
 
     text = lower.module_text(copied_in_vectors.function, "f", types, {"N": 8}, False, False, register_bits)
 
-    assert len(re.findall(r"^ *call void @llvm.masked.store", text, re.M)) == 1
-    assert len(re.findall(r"^ *store <8 x float>", text, re.M)) == plain
+    assert len(re.findall(r"^ *call void @llvm.masked.store", text, re.M)) == (register_bits > 128)
+    assert len(re.findall(r"^ *store <8 x float>.* align 1$", text.partition("@body")[2], re.M)) == plain
+
+
+@kernel(in_vectors=True)
+def copied_in_sixteens(chunk, x, y, n):
+    for i in rolled(range(0, n, 16)):
+        store(y, i, load(x, i, 16, n - i), n - i)
+
+
+FEW = [(128, "float32", 0), (256, "float16", 0), (256, "float32", 1), (512, "float16", 1)]
+
+
+@pytest.mark.parametrize(("register_bits", "dtype", "masked"), FEW)
+def test_first_elements_are_moved_by_one_function_where_no_instruction_does(register_bits, dtype, masked):
+    text = lower.module_text(copied_in_sixteens.function, "f", {"x": dtype, "y": dtype, "n": int}, {}, False, False, register_bits)
+
+    assert len(re.findall(r"^ *%.* = call .*@llvm.masked.load", text, re.M)) == masked
+    assert len(re.findall(r"^define internal .*@first_16_", text, re.M)) == 1 - masked
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_first_elements_before_memory_that_cannot_be_read(dtype):
+    size = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * size)
+    held = np.frombuffer(memory, np.uint8)
+    start = held.__array_interface__["data"][0]
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    assert protect(start + size, size, 0) == 0
+    try:
+        for n in (1, 7, 15, 16, 21, 32):
+            x = held[:size].view(dtype)[size // np.dtype(dtype).itemsize - n :]
+            x[...] = np.arange(n)
+            y = np.full(40, -1, dtype)
+            copied_in_sixteens.run(1, x, y, n)
+
+            assert y.tolist() == [*range(n), *[-1] * (40 - n)]
+    finally:
+        protect(start + size, size, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 15, 16, 23])

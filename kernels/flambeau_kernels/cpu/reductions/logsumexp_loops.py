@@ -9,7 +9,6 @@ The largest element is not taken off where it is infinite: infinities stay in th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -19,16 +18,18 @@ from flambeau_kernels.engine.language import (
     flags,
     float32,
     float64,
+    int64,
     kernel,
     local,
     prefetch,
     rolled,
+    run,
     widened,
 )
 from flambeau_kernels.vocabulary import abs, exp, log, maximum, where
 
 from . import softmax
-from ._folds import STRIP, Cut, dense, fold
+from ._folds import STRIP, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
 
@@ -51,31 +52,26 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     kind = float64 if a.dtype.name == "float64" else float32
     wide = np.dtype(kind.name)
     unsplit = cut.pieces == 1
+    numbers, types = cut.numbers, (a.dtype, a.dtype if unsplit else wide)
     if cut.loop == "rows":
-        _, _, pieces, _, _, _, _, _, r0, r1, _ = cut.numbers
-        loop, constants = rows, {"KIND": kind, "ONE": pieces == 1 and r0 == 1 and r1 <= BLOCK}
+        _, _, pieces, _, _, _, _, _, r0, r1, _ = numbers
+        form = rows.form((*types, *[int] * len(numbers)), {"KIND": kind, "ONE": pieces == 1 and r0 == 1 and r1 <= BLOCK})
     else:
-        loop, constants = columns, {"KIND": kind, **_columns_for(cut)}
-    form = loop.form((a.dtype, a.dtype if unsplit else wide, *[int] * len(cut.numbers)), constants)
+        numbers = (fold_eights.address((a.dtype, wide, wide, int, int, int), {}), *numbers)
+        form = columns.form((*types, *[int] * len(numbers)), {"KIND": kind})
 
-    def run(a: np.ndarray) -> np.ndarray:
+    def folded(a: np.ndarray) -> np.ndarray:
         out = found.empty(result)
         if unsplit:
-            form(cut.chunks, True, a, out, *cut.numbers)
+            form(cut.chunks, True, a, out, *numbers)
             return out
         parts = np.empty(cut.parts, wide)
-        form(cut.chunks, True, a, parts, *cut.numbers)
+        form(cut.chunks, True, a, parts, *numbers)
         with np.errstate(all="ignore"):
             dense(out)[...] = softmax.logsumexp(parts, (1,), False).reshape(-1)
         return out
 
-    return found.contiguous(run)
-
-
-def _columns_for(cut: Cut) -> dict[str, Any]:
-    """How columns are compiled: rows are in eights, and some are left over."""
-    _, _, _, _, pieces, height, _, rows, *_ = cut.numbers
-    return {"EVEN": rows % 8 == 0 and (pieces == 1 or height % 8 == 0), "SHORT": min(rows, height) < 8}
+    return found.contiguous(folded)
 
 
 def finite(x):
@@ -126,8 +122,29 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
 
 
 @kernel
-def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *,
-            KIND, EVEN, SHORT):  # fmt: skip
+def fold_eights(chunk, x, bases, totals, width, row, rows):
+    """Fold `rows` rows, in eights, into the bases and totals of columns. It is compiled once for all that `columns` is compiled for."""
+    KIND = widened(totals)
+    p = x
+    for _ in range(rows // 8):
+        for c in brief(range(width)):
+            q = p + c
+            a, b, d, e = KIND(q[0]), KIND(q[row]), KIND(q[2 * row]), KIND(q[3 * row])
+            f, g, h, i = KIND(q[4 * row]), KIND(q[5 * row]), KIND(q[6 * row]), KIND(q[7 * row])
+            base = bases[c]
+            top = maximum(maximum(maximum(a, b), maximum(d, e)), maximum(maximum(f, g), maximum(h, i)))
+            top = maximum(base, top)
+            shift = finite(top)
+            some = ((exp(a - shift) + exp(b - shift)) + (exp(d - shift) + exp(e - shift))) + (
+                (exp(f - shift) + exp(g - shift)) + (exp(h - shift) + exp(i - shift)))
+            totals[c] = totals[c] * exp(where(base == -INF, base, finite(base)) - shift) + some
+            bases[c] = top
+        p = p + 8 * row
+
+
+@kernel
+def columns(chunk, x, out, folding, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *, KIND):
+    """`folding` is where the code of `fold_eights` is."""
     bases = local(KIND, STRIP)
     totals = local(KIND, STRIP)
     item = chunk * per_chunk
@@ -137,22 +154,12 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
         for c in brief(range(narrow)):
             bases[c] = KIND(-INF)
             totals[c] = KIND(0)
-        while not SHORT and left >= 8:
-            for c in brief(range(narrow)):
-                q = p + c
-                a, b, d, e = KIND(q[0]), KIND(q[row]), KIND(q[2 * row]), KIND(q[3 * row])
-                f, g, h, i = KIND(q[4 * row]), KIND(q[5 * row]), KIND(q[6 * row]), KIND(q[7 * row])
-                base = bases[c]
-                top = maximum(maximum(maximum(a, b), maximum(d, e)), maximum(maximum(f, g), maximum(h, i)))
-                top = maximum(base, top)
-                shift = finite(top)
-                some = ((exp(a - shift) + exp(b - shift)) + (exp(d - shift) + exp(e - shift))) + (
-                    (exp(f - shift) + exp(g - shift)) + (exp(h - shift) + exp(i - shift)))
-                totals[c] = totals[c] * exp(where(base == -INF, base, finite(base)) - shift) + some
-                bases[c] = top
-            p = p + 8 * row
-            left -= 8
-        while not EVEN and left > 0:
+        if left >= 8:
+            given = local(int64, 6)
+            given[0], given[1], given[2], given[3], given[4], given[5] = int64(p), int64(bases), int64(totals), narrow, row, left
+            run(folding, 0, given)
+            p = p + left // 8 * 8 * row
+        for _ in range(left % 8):
             for c in brief(range(narrow)):
                 value = KIND(p[c])
                 base = bases[c]
@@ -161,7 +168,6 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 totals[c] = totals[c] * exp(where(base == -INF, base, finite(base)) - shift) + exp(value - shift)
                 bases[c] = top
             p = p + row
-            left -= 1
         for c in brief(range(narrow)):
             out[to + c] = widened(out)(log(totals[c]) + finite(bases[c]))
         item += 1

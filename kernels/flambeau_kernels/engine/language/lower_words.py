@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flambeau_kernels.engine.language import VectorKind, vector_kind
+from flambeau_kernels.engine.language import VectorKind, pieces, vector_kind
 from flambeau_kernels.engine.language.lower_code import HALVES, PTR, Pointer, say
 from flambeau_kernels.engine.language.lower_values import Values
 from flambeau_kernels.engine.machine_code import llvm
@@ -76,13 +76,34 @@ class Words(Values):
         if first is None:
             text = f"load {raw_kind.llvm}, ptr {address.name}, align 1{self.code.group}"
             return self.widened(self.code.instruction(raw_kind, text), place, count)
-        name = f"@llvm.masked.load.v{count}{suffix(place.llvm)}.p0"
-        mask = self.first_lanes(first, count)
-        self.code.needs.add(f"declare {raw_kind.llvm} {name}(ptr, i32, {mask.kind.llvm}, {raw_kind.llvm})")
-        text = (f"call {raw_kind.llvm} {name}(ptr {address.name}, i32 1, {mask.kind.llvm} {mask.name}, "
-                f"{raw_kind.llvm} zeroinitializer)")
-        value = self.widened(self.code.instruction(raw_kind, text), place, count)
-        return value if other is None else self.vector_word("where", [mask, value, other])
+        if self.has_masks(place) or isinstance(first, int):
+            name = f"@llvm.masked.load.v{count}{suffix(place.llvm)}.p0"
+            mask = self.first_lanes(first, count)
+            self.code.needs.add(f"declare {raw_kind.llvm} {name}(ptr, i32, {mask.kind.llvm}, {raw_kind.llvm})")
+            text = (f"call {raw_kind.llvm} {name}(ptr {address.name}, i32 1, {mask.kind.llvm} {mask.name}, "
+                    f"{raw_kind.llvm} zeroinitializer)")
+            raw = self.code.instruction(raw_kind, text)
+        else:
+            raw = self.load_pieces(place, address, raw_kind, count, first)
+        value = self.widened(raw, place, count)
+        return value if other is None else self.vector_word("where", [self.first_lanes(first, count), value, other])
+
+    def load_pieces(self, place: Pointer, address: Symbol, kind: Any, count: int, first: Symbol) -> Symbol:
+        """The `first` elements by a function, where they are not all."""
+        code = self.code
+        name, body = pieces.loading(place.llvm, count)
+        code.needs.add(body)
+        some = f"call {kind.llvm} {name}(ptr {address.name}, i64 {self.index(first).name})"
+        if not code.has_jumps:
+            return code.instruction(kind, some)
+        whole, part, after, loaded = code.fresh("whole"), code.fresh("part"), code.fresh("loaded"), code.slot(kind.llvm)
+        code.branch(f"i1 {self.truth(first >= count).name}, label %{whole}, label %{part}")
+        for label, text in ((whole, f"load {kind.llvm}, ptr {address.name}, align 1{code.group}"), (part, some)):
+            code.label(label)
+            code.effect(f"store {kind.llvm} {code.instruction(kind, text).name}, ptr {loaded}")
+            code.branch(f"label %{after}")
+        code.label(after)
+        return code.instruction(kind, f"load {kind.llvm}, ptr {loaded}")
 
     def widened(self, raw: Symbol, place: Pointer, count: int) -> Symbol:
         """Elements of `place` as they lie in memory, as vectors of the kind that is computed in."""
@@ -97,6 +118,10 @@ class Words(Values):
             moved = self.code.emit(integers, f"shl {integers.llvm} {wide.name}, {sixteen}")
             return self.code.emit(kind, f"bitcast {integers.llvm} {moved.name} to {kind.llvm}")
         return Symbol(self.code, raw.name, kind)
+
+    def has_masks(self, place: Pointer) -> bool:
+        """Whether the processor reads and writes the first elements of a vector by one instruction."""
+        return self.register_bits == 512 or self.register_bits == 256 and place.llvm in ("float", "double", "i32", "i64")
 
     def first_lanes(self, first: Any, count: int) -> Symbol:
         """Truth values that say which of `count` lanes are among the `first`."""
@@ -145,6 +170,12 @@ class Words(Values):
 
     def store_first(self, place: Pointer, address: Symbol, value: Any, first: Any) -> None:
         count = value.kind.count
+        if not self.has_masks(place) and not isinstance(first, int):
+            name, body = pieces.storing(place.llvm, count)
+            self.code.needs.add(body)
+            arguments = f"ptr {address.name}, i64 {self.index(first).name}, {value.kind.llvm} {value.name}"
+            self.code.effect(f"call void {name}({arguments})")
+            return
         mask = self.first_lanes(first, count)
         name = f"@llvm.masked.store.v{count}{suffix(place.llvm)}.p0"
         self.code.needs.add(f"declare void {name}({value.kind.llvm}, ptr, i32, {mask.kind.llvm})")

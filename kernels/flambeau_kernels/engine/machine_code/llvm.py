@@ -21,13 +21,13 @@ from types import FunctionType
 from typing import NamedTuple
 
 from flambeau_kernels import engines
-from flambeau_kernels.engine.machine_code import elf, loader, processors, soft_halves, targets
+from flambeau_kernels.engine.machine_code import elf, loader, processors, soft_halves, soft_vectors, targets
 from flambeau_kernels.engine.machine_code.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.machine_code.targets import Target
 from flambeau_kernels.engine.runtime.never_freed import never_freed
 
 # Part of every key: raise it when the pass pipeline below changes.
-PIPELINE = "4"
+PIPELINE = "5"
 # Levels of optimisation: text that is written as it shall run; functions of the kernel language whose loops are written in
 # vectors; loops that LLVM vectorises; these repeated as well.
 WRITTEN, PLAIN, LOOPS, EVERYTHING = range(4)
@@ -382,7 +382,9 @@ class Machine:
             for name in _VECTOR_PASSES:
                 getattr(passes, f"add_{name}_pass")()
         passes.run(module, builder)
-        return module
+        if not self.triple.startswith("x86_64") or "+f16c" in self.features or " x half> " not in (text := str(module)):
+            return module
+        return llvm.parse_assembly(soft_vectors.with_functions(text))
 
     def load(self, body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
         """Link `body` into the process, where its code stays; the addresses of its `symbols`.
