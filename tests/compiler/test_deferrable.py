@@ -12,6 +12,9 @@ from flambeau.ops._spec import OPS
 from flambeau_kernels.cpu import tier
 from fused_programs import parts_of, same
 
+F = fb.nn.functional
+CLASSES = fb.arange(256) * 7 % 256
+WEIGHTS = fb.arange(256) / 256 + 0.5
 FUNCTIONS: dict[str, Any] = {
     "cat": lambda x, m: fb.cat([x * 2.0, x + 1.0], -1) * 3.0,
     "cat of dtypes": lambda x, m: fb.cat([x * 2.0, (x + 1.0).double()]) - 1.0,
@@ -29,6 +32,20 @@ FUNCTIONS: dict[str, Any] = {
     "max along": lambda x, m: (x * 2.0).max(-1).values + (x + 1.0).min(-1)[0],
     "sort": lambda x, m: (x * 2.0).sort(-1)[0] + x,
     "topk": lambda x, m: (x * 2.0).topk(3)[0] + 1.0,
+    "einsum": lambda x, m: fb.einsum("ij,jk->ik", x * 2.0, x + 1.0) * 3.0,
+    "einsum of rows": lambda x, m: fb.einsum("ij,ij->i", x * 2.0, x + 1.0) * 3.0,
+    "mse_loss": lambda x, m: F.mse_loss(x * 2.0, m.float()) * (x + 1.0),
+    "mse_loss of each": lambda x, m: F.mse_loss(x * 2.0, m.float(), reduction="none") * (x + 1.0),
+    "l1_loss": lambda x, m: F.l1_loss(x * 2.0, x + 1.0) * 3.0,
+    "smooth_l1_loss": lambda x, m: F.smooth_l1_loss(x * 2.0, m.float()) * 3.0,
+    "huber_loss": lambda x, m: F.huber_loss(x * 2.0, x.exp(), "sum") * 3.0,
+    "binary_cross_entropy_with_logits": lambda x, m: F.binary_cross_entropy_with_logits(x * 2.0, m.float()) * 3.0,
+    "cross_entropy": lambda x, m: F.cross_entropy(x * 2.0, CLASSES) * 3.0,
+    "cross_entropy of each": lambda x, m: F.cross_entropy(x * 2.0, CLASSES, WEIGHTS, reduction="none", label_smoothing=0.1) * 3.0,
+    "nll_loss": lambda x, m: F.nll_loss((x * 2.0).log_softmax(-1), CLASSES) * 3.0,
+    "pad": lambda x, m: F.pad(x * 2.0, (1, 2), value=3.0) + 1.0,
+    "pad by reflection": lambda x, m: F.pad(x * 2.0, (1, 2), "reflect") + 1.0,
+    "nanmean": lambda x, m: (x * 2.0).nanmean(-1) + 1.0,
     "in place on a copy": lambda x, m: (x * 2.0).clone().mul_(3.0).add_(1.0),
     "in place on a join": lambda x, m: fb.cat([x * 2.0, x]).relu_() + 1.0,
 }

@@ -451,3 +451,21 @@ def test_collections_in_the_midst_of_computing_lose_nothing() -> None:
     gc.collect()
 
     assert met == [2.0] * 16
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, lambda y, t: F.nll_loss(y.log_softmax(-1), t)], ids=["cross_entropy", "nll_loss"])
+def test_a_class_that_does_not_exist_is_an_error_where_the_loss_is_called(loss: Any) -> None:
+    def f(x: fb.Tensor, target: fb.Tensor) -> fb.Tensor:
+        y = x * 2.0
+        try:
+            z = loss(y, target)
+        except IndexError:
+            return y - 1.0
+        return z + y
+
+    compiled, x = fb.compile(f), fb.randn(SIZE, SIZE)
+    wrong, ignored = fb.arange(SIZE) * 1, fb.arange(SIZE) * 1
+    wrong[3], ignored[3] = SIZE, -100
+    for _ in range(4):
+        for target in (fb.arange(SIZE), ignored, wrong):
+            assert same(compiled(x, target), f(x, target))

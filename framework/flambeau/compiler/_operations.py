@@ -1,4 +1,4 @@
-"""What is known of an operation before it is computed: whether it may wait, is one of elementwise ones, and how its results look."""
+"""What is known of an operation before it is computed: whether it may wait, is the same as its parts, and how its results look."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._arrays import MetaArray, ndarray
 from .._interpreters import Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, wrap
-from ._deferred import Deferred, is_there, pending_of
+from ._deferred import Deferred, is_there, pending_of, set_pending
 from ._steps import PLAIN
 
 _local = _state.local
@@ -52,7 +52,7 @@ def _tensors_in(args: Any) -> Iterator[Tensor]:
 
 
 class _Kinds(Interpreter):
-    """Notes what a composition is made of."""
+    """Notes what a composition is made of. What would be pending is Deferred, results too, so a composition that reads arrays is told."""
 
     kind = "compile"
 
@@ -60,6 +60,24 @@ class _Kinds(Interpreter):
         self.formulas = self.rows = self.products = self.others = 0
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        self._note(op, out)
+        if op.kind == "composite" and not may_wait(op) or out is not None:
+            return NotImplemented                     # its parts come in turn
+        made = op.enter(*map(_without_memory, args))
+        if isinstance(made, (tuple, list)):
+            return maker_of(type(made))([self.pending(one) for one in made])
+        return self.pending(made)
+
+    def pending(self, looks: Tensor) -> Any:
+        """What is pending and looks so."""
+        one = object.__new__(Deferred)
+        set_pending(one, (self, 0, looks))
+        return one
+
+    def flush_for(self, asker: Deferred) -> None:
+        raise RuntimeError("a composition that reads arrays on its way is not recorded as its parts")
+
+    def _note(self, op: Any, out: Any) -> None:
         has_kernel = op.kind not in ("elementwise", "view", "composite")
         if out is None and op.finished_by is not None:
             self.products += 1
@@ -67,32 +85,34 @@ class _Kinds(Interpreter):
             self.others += 1
         self.formulas += op.kind == "elementwise"
         self.rows += op.in_rows is not None or has_kernel and op.deferrable and op.elements not in ("moved", "mapped")
-        return NotImplemented
 
     def are_recorded(self, op: Any) -> bool:
-        """Whether `op`, a composition of these, is the same taken apart: elementwise operations and views, or another name for a row's.
+        """Whether `op`, a composition of these, is the same taken apart.
 
-        Others have kernels of their own, which may round otherwise than what they are made of, unless they say that they do not.
+        It is where it has no plan of its own, or says that it rounds as its parts do; else where it is elementwise operations and views,
+        or another name for a row's: plans may have kernels that round otherwise.
         """
-        if self.others or self.products and not op.rounds_as_its_parts:
+        if self.others:
             return False
-        return not self.rows or self.rows == 1 and not self.formulas or op.rounds_as_its_parts
+        if not op.answers or op.rounds_as_its_parts:
+            return True
+        return not self.products and (not self.rows or self.rows == 1 and not self.formulas)
 
 
-_elementwise: dict[Any, bool] = {}                    # of compositions, by dtypes of operands and by constants
+_the_same_apart: dict[Any, bool] = {}                 # of compositions, by dtypes of operands and by constants
 _MOST_COMPOSITIONS = 4096
 
 
-def is_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
+def is_the_same_apart(op: Any, args: tuple[Any, ...]) -> bool:
     """Whether the composition is the same taken apart, into what is recorded."""
     name = (op, *[_kind_of(a) for a in args])
     if None in name:
         return False
-    found = _elementwise.get(name)
+    found = _the_same_apart.get(name)
     if found is None:
-        if len(_elementwise) >= _MOST_COMPOSITIONS:
-            _elementwise.clear()
-        found = _elementwise[name] = made_of_elementwise(op, args)
+        if len(_the_same_apart) >= _MOST_COMPOSITIONS:
+            _the_same_apart.clear()
+        found = _the_same_apart[name] = has_recorded_parts(op, args)
     return found
 
 
@@ -100,7 +120,7 @@ def _kind_of(a: Any) -> Any:
     """Of an argument, what a composition is chosen by; None if that cannot be said."""
     kind = a.__class__
     if isinstance(a, Tensor):
-        return (a.dtype, a.ndim, a.requires_grad) if kind is Deferred or a._array.__class__ is ndarray else None
+        return (a.dtype, a.ndim, a.requires_grad, kind is Deferred) if kind is Deferred or a._array.__class__ is ndarray else None
     if kind is slice:
         return kind, a.start.__class__, a.stop.__class__, a.step.__class__
     if kind is list or kind is tuple:
@@ -109,15 +129,33 @@ def _kind_of(a: Any) -> Any:
     return (kind, a) if kind is float or kind in PLAIN else None
 
 
-def made_of_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
+def has_recorded_parts(op: Any, args: tuple[Any, ...]) -> bool:
+    """`is_the_same_apart`, found by going through the composition once without values."""
     kinds = _Kinds()
-    metas = [meta_of_argument(a) for a in args]
+    # What draws fills tensors that it makes as its operands are: these have to be without memory.
+    given = [meta_of_argument(a) if op.random else _as_pending(a, kinds) for a in args]
     try:
         with looking(no_draws, kinds):
-            _dispatch._composed(op, tuple(metas), None, False)
+            _dispatch._composed(op, tuple(given), None, False)
     except Exception:  # it reads values, or the operands are wrong, which it says itself
         return False
     return kinds.are_recorded(op)
+
+
+def _as_pending(a: Any, kinds: _Kinds) -> Any:
+    """An argument with what stands for tensors in their place: of pending ones, what is pending too."""
+    if a.__class__ is Deferred:
+        return kinds.pending(meta_of(pending_of(a)[2]))
+    return type(a)([_as_pending(x, kinds) for x in a]) if a.__class__ in (list, tuple) else meta_of_argument(a)
+
+
+def _without_memory(a: Any) -> Any:
+    """An argument with tensors of the meta device for what is pending and for those that a composition has made."""
+    if a.__class__ is Deferred:
+        return pending_of(a)[2]
+    if a.__class__ in (list, tuple):
+        return type(a)(map(_without_memory, a))
+    return meta_of(a) if isinstance(a, Tensor) and a._array.__class__ is not MetaArray else a
 
 
 def meta_of_argument(a: Any) -> Any:

@@ -39,7 +39,7 @@ from ..tensor import Tensor
 from . import _explain
 from ._deferred import Deferred, become, is_no_view, pending_of, set_pending
 from ._handlers import would_be_caught
-from ._operations import is_elementwise, is_sound, looking, maker_of, may_wait, meta_of, meta_of_argument, no_draws
+from ._operations import is_sound, is_the_same_apart, looking, maker_of, may_wait, meta_of, meta_of_argument, no_draws
 from ._steps import PLAIN, Constant, Step, are_equal, is_view, owner_of
 
 _local = _state.local
@@ -204,8 +204,9 @@ class Recorder(Interpreter):
                     return found
                 if not self.records_all and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
                     self.passed += 1
-                    return NotImplemented             # it reads tensors that are there, and writes to none
-            elif kind == "composite" and (self._draws_apart(op) or is_elementwise(op, args)):
+                    # It reads tensors that are there, and writes to none. A composition runs whole: its parts may round otherwise.
+                    return op.enter(*args) if kind == "composite" else NotImplemented
+            elif kind == "composite" and (self._draws_apart(op) or is_the_same_apart(op, args)):
                 self.passed += 1
                 self.apart += 1
                 return NOTED                          # its parts come here in turn
@@ -215,7 +216,7 @@ class Recorder(Interpreter):
                 found = self._stored(op, args)
             if found is not NotImplemented:
                 return found
-            if op.kind == "composite" and op.inplace_view is None and not _has_history(args) and is_elementwise(op, args):
+            if op.kind == "composite" and op.inplace_view is None and not _has_history(args) and is_the_same_apart(op, args):
                 self.passed += 1
                 self.apart += 1
                 return NOTED                          # its parts, and the storing of what they give

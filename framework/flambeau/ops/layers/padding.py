@@ -48,7 +48,7 @@ def constant_pad_nd(input, pad: Sequence[int], value=0):
 
 @primitive(
     surface=0, linear_in=(), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading,
-    cuda="moves.pad_constant",
+    cuda="moves.pad_constant", deferrable=True,
 )
 def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
@@ -108,7 +108,10 @@ def _pad_constant_vjp_on_arrays(grad, pairs):
     return pad_images(grad, cut, "constant") if _are_images(grad, pairs) else kernel(grad, cut, 0)
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading)
+@primitive(
+    surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading,
+    deferrable=True,
+)
 def pad_mode(input, pairs, mode):
     """`input` padded from its own elements: 'reflect', 'replicate' or 'circular'."""
 

@@ -283,14 +283,14 @@ def _by_route(equation: str, operands: Any) -> Tensor | None:
     for t in operands:
         if not isinstance(t, Tensor) or t.dtype is not operands[0].dtype:
             return None
-    shapes = [t._array.shape for t in operands]
+    shapes = [t.shape for t in operands]
     ones = [(i, d) for i, shape in enumerate(shapes) if 1 in shape for d, n in enumerate(shape) if n == 1]
     route = _route(equation, tuple(map(len, shapes)), frozenset(ones)) if ones else _route(equation, tuple(map(len, shapes)))
     if route is None:
         return None
     sizes: dict[Any, int] = {}
     for t, labels in zip(operands, route.labels, strict=True):
-        for label, n in zip(labels, t._array.shape, strict=True):
+        for label, n in zip(labels, t.shape, strict=True):
             if sizes.setdefault(label, n) != n:
                 return None
     made = operands[0]
@@ -310,7 +310,7 @@ def _spread_out(x: Tensor, order: tuple[int, ...] | None, there: tuple[bool, ...
     x = x if order is None else x.permute(order)
     if all(there):
         return x
-    sizes = iter(x._array.shape)
+    sizes = iter(x.shape)
     return x.reshape([next(sizes) if own else 1 for own in there])
 
 
@@ -345,16 +345,16 @@ def _of_one(equation: str, operands: Any) -> Tensor | None:
     x = operands[0] if operands else None
     if not isinstance(x, Tensor):
         return None
-    look = _look(equation, x._array.ndim)
+    look = _look(equation, x.ndim)
     if look is None:
         return None
     for first, second in look.diagonals:
-        if x._array.shape[first] != x._array.shape[second]:
+        if x.shape[first] != x.shape[second]:
             return None
         x = x.diagonal(0, first, second)
     if look.dropped:
         x = x.sum(look.dropped)
-    return x if look.order is None and x is not operands[0] else x.permute(look.order or list(range(x._array.ndim)))
+    return x if look.order is None and x is not operands[0] else x.permute(look.order or list(range(x.ndim)))
 
 
 def _matrices_product(a: Tensor, b: Tensor, counts: tuple[int, int, int, int]) -> Tensor:
@@ -362,8 +362,8 @@ def _matrices_product(a: Tensor, b: Tensor, counts: tuple[int, int, int, int]) -
     batch, rows, inner, columns = counts
     if not batch and inner == 1 and columns == 0 and rows <= 1:
         return mv(a, b) if rows else dot(a, b)
-    shape, split = tuple(a._array.shape), batch + rows
-    result = (*shape[:split], *b._array.shape[batch + inner :])
+    shape, split = tuple(a.shape), batch + rows
+    result = (*shape[:split], *b.shape[batch + inner :])
     if rows != 1 or inner != 1:
         a = a.reshape(*shape[:batch], math.prod(shape[batch:split]), math.prod(shape[split:]))
     if columns != 1 or inner != 1:

@@ -217,6 +217,18 @@ def nll_loss(
     return _likelihood("nll_loss", input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
 
 
+def _class_bounds(input: Tensor, target: Tensor) -> list[tuple[int, int]] | None:
+    """Where classes have to lie, as `put_off_within` asks; None for others than int64, such as probabilities."""
+    if target.dtype is not dtypes.int64 or not input.ndim:
+        return None
+    return [(0, input.shape[min(1, input.ndim - 1)])]
+
+
+@nll_loss.put_off_within("target")
+def _nll_bounds(input, target, weight, size_average, ignore_index, reduce, reduction):
+    return _class_bounds(input, target)
+
+
 @nll_loss.forwards
 def _nll_of_classes(input, target, weight, size_average, ignore_index, reduce, reduction):
     if ignore_index.__class__ is not int or size_average is not None or reduce is not None or reduction not in _REDUCTIONS:
@@ -275,6 +287,11 @@ def cross_entropy(
     if label_smoothing == 0.0:
         return _likelihood("cross_entropy", logs, target, weight, ignore_index, reduction)
     return _smooth_cross_entropy(logs, target, weight, ignore_index, reduction, label_smoothing, dim)
+
+
+@cross_entropy.put_off_within("target")
+def _cross_entropy_bounds(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
+    return _class_bounds(input, target)
 
 
 @cross_entropy.exported

@@ -69,7 +69,7 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 
 def of_one_shape(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both, broadcast together, with a warning where they had to be, which is seldom meant."""
-    if input._array.shape != target._array.shape:
+    if input.shape != target.shape:
         warn(
             f"{name}: Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
             "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
@@ -143,6 +143,7 @@ mse_loss.result_shown_as("MseLossBackward0")
     samples="of nn.functional.mse_loss",
     public_name="mse_loss",
     cuda="sums.mean_squared_error",
+    deferrable=True,
 )
 def mean_squared_error(input, target):
     """The mean of ``(input - target) ** 2`` over all elements of two arrays of one shape."""
