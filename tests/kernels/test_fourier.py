@@ -20,6 +20,8 @@ SHAPES = [
     # with primes above 7
     ((11,), (0,)), ((3, 61), (1,)), ((19, 26), (1,)), ((2, 13 * 64), (1,)), ((59 * 61,), (0,)), ((17, 22), (0, 1)), ((46, 5), (0,)),
     ((3, 11 * 13 * 17), (1,)), ((67,), (0,)), ((3, 2 * 113), (1,)), ((127, 2), (0,)),
+    # with primes that are convolved
+    ((2, 503), (1,)), ((1009,), (0,)), ((70, 2 * 1009), (1,)), ((300, 1009), (1,)), ((3, 10007, 1), (1,)),
 ]  # fmt: skip
 COMPLEX, FROM_REAL, TO_REAL = fourier.COMPLEX, fourier.FROM_REAL, fourier.TO_REAL
 
@@ -163,7 +165,7 @@ def test_long_lines_are_taken_as_matrices(shape, inverse):
     made = transform(a, (a.ndim - 1,), 0.5, inverse)
 
     assert np.abs(made - 0.5 * expected).max() < 1e-6 * np.abs(expected).max()
-    assert fourier.planned(COMPLEX, ((1 << 19) + 6,), "f", (0,), 1.0, False) is None
+    assert fourier.planned(COMPLEX, ((1 << 20) + 6,), "f", (0,), 1.0, False) is None
 
 
 def test_long_lines_of_real_numbers():
@@ -208,3 +210,30 @@ def test_passes_of_radix_eight_leave_whole_fours(registers):
 
         assert 0 <= eights <= (twos // 3 if registers == 32 else 1)
         assert (twos - 3 * eights) % 2 == (twos == 1)
+
+
+def test_lines_that_are_convolved_have_the_same_bits_alone_and_with_any_number_of_threads():
+    x = lines((150, 1013), "F")                       # of which some hundred are transformed together
+    threads = engine.get_num_threads()
+    try:
+        made = []
+        for count in (1, 2, 3):
+            engine.set_num_threads(count)
+            made.append(transform(x, (1,)))
+    finally:
+        engine.set_num_threads(threads)
+
+    assert (made[0] == made[1]).all()
+    assert (made[0] == made[2]).all()
+    for row in (0, 149):
+        assert (transform(x[row : row + 1], (1,))[0] == made[0][row]).all()
+
+
+def test_a_line_that_is_not_finite_leaves_others_as_they_are():
+    x = lines((5, 1009), "F")
+    expected = transform(x, (1,))
+    x[2, 3] = np.nan
+    made = transform(x, (1,))
+
+    assert np.isnan(made[2]).all()
+    assert (made[[0, 1, 3, 4]] == expected[[0, 1, 3, 4]]).all()

@@ -1,9 +1,10 @@
-"""Discrete Fourier transforms of lengths whose prime factors are at most `LARGEST_PRIME`, compiled.
+"""Discrete Fourier transforms of lengths whose prime factors are at most `LARGEST_PRIME`, and of other long lines, compiled.
 
 `planned` checks a transform once for a shape; what it returns allocates and runs kernels of `lines.py`, one for each
 dimension. Only sums of elements along a line enter a value: it does not depend on threads or neighbours.
 
-Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform".
+Sources: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform"; Bluestein 1970, "A Linear Filtering Approach to the
+Computation of Discrete Fourier Transform", IEEE Trans. Audio Electroacoust. 18(4).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels
 from flambeau_kernels.engine.language import float32, float64
 from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.engines import kept
@@ -39,6 +41,10 @@ MOST_CHUNKS = 32                                      # each has memory of its o
 # Longer lines leave the second-level cache in every pass, so they are taken apart.
 MOST = {"f": 1 << 18, "d": 1 << 17}
 LONGEST = 1 << 22                                     # whose turns are kept: 32 MB
+# Values from which two transforms of twice the length take less time than scipy's one, and up to which.
+CHIRP_FROM = 500
+MOST_CHIRPED = {"f": 1 << 20, "d": 1 << 15}
+CHIRPED_TOGETHER = {"f": 1 << 18, "d": 1 << 17}       # elements of the convolutions of some lines
 _COMPLEX = {"f": np.dtype(np.complex64), "d": np.dtype(np.complex128)}
 
 
@@ -93,7 +99,8 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
         return _of_odd_real_lines(kind, shape, char, d, scale, inverse, n)
     m = n if kind == COMPLEX else n // 2
     if not _is_smooth(m):
-        return None
+        convolved = kind == COMPLEX and inner == 1 and CHIRP_FROM <= n <= MOST_CHIRPED[char]
+        return _by_chirp(shape, char, d, scale, inverse) if convolved else None
     made_shape = (*shape[:d], m + 1 if kind == FROM_REAL else n, *shape[d + 1 :])
     made_dtype = np.dtype(char) if kind == TO_REAL else _COMPLEX[char]
     if m > MOST[char]:
@@ -239,6 +246,60 @@ def _plan_of_long_lines(kind: int, char: str, n: int, outer: int, inner: int, sc
     table = np.concatenate(parts).astype(char)
     form = _form(fourier_lines.long_lines, char, KIND_OF=kind)
     return form, chunks, 4 * plane + 2 * lanes, table, *_passes(char, first + second), plan
+
+
+# -- lengths with large primes ---------------------------------------------------------------------------------------------------
+
+
+def _by_chirp(shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool) -> Run | None:
+    """Transforms of complex lines as a convolution, whose length has kernels: ``2 j k = j^2 + k^2 - (k - j)^2`` in the exponent."""
+    n, outer, dtype = shape[d], prod(shape[:d]), _COMPLEX[char]
+    m = _convolved(n)
+    # All passes over some lines while they lie in a second-level cache.
+    group = min(outer, max(1, CHIRPED_TOGETHER[char] // m))
+    steps = {k: [_step(COMPLEX, (k, m), char, 1, 1.0, i, m) for i in (False, True)] for k in {group, outer % group} if k}
+    if any(step is None for both in steps.values() for step in both):
+        return None
+
+    def run(a: np.ndarray) -> np.ndarray:
+        turns, spectrum = _chirp(n, m, char, inverse)
+        a, made = a.reshape(outer, n), np.empty((outer, n), dtype)
+        for first in range(0, outer, group):
+            given, results = a[first : first + group], made[first : first + group]
+            there, back = steps[len(given)]
+            lines = np.empty((len(given), m), dtype)
+            lines[:, n:] = 0
+            flambeau_kernels.launch(_TURNED, (given, turns), (lines[:, :n],), dtype)
+            lines = there(lines)
+            flambeau_kernels.launch(_TURNED, (lines, spectrum), (lines,), dtype)
+            flambeau_kernels.launch(_SCALED, (back(lines)[:, :n], turns, dtype.type(scale)), (results,), dtype)
+        return made.reshape(shape)
+
+    return run
+
+
+_TURNED = flambeau_kernels.Formula(lambda x, turns: x * turns, "turned")
+_SCALED = flambeau_kernels.Formula(lambda x, turns, scale: x * turns * scale, "turned_and_scaled")
+
+
+@functools.lru_cache(256)
+def _convolved(n: int) -> int:
+    """The least length of a convolution of lines of `n` values that powers of two and few other factors make."""
+    least = 2 * n - 1
+    return min(odd << max(3, (-(-least // odd) - 1).bit_length()) for odd in (1, 3, 5, 9, 15))
+
+
+@functools.lru_cache(4)
+def _chirp(n: int, m: int, char: str, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
+    """What values are turned by before and behind the convolution, and the spectrum that it multiplies with, over its length."""
+    squares = np.arange(n, dtype=np.int64) ** 2 % (2 * n)  # of angles that are exact before they are rounded
+    turns = np.exp((1j if inverse else -1j) * pi / n * squares)
+    filtered = np.zeros(m, np.complex128)
+    filtered[:n] = turns.conj()
+    filtered[m - n + 1 :] = turns[:0:-1].conj()
+    step = _step(COMPLEX, (1, m), "d", 1, 1 / m, False, m)
+    spectrum = np.fft.fft(filtered) / m if step is None else step(filtered[None])[0]
+    return turns.astype(_COMPLEX[char]), spectrum.astype(_COMPLEX[char])
 
 
 # -- tables --------------------------------------------------------------------------------------------------------------------
