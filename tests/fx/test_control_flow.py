@@ -252,3 +252,20 @@ def test_an_exported_loop_that_is_decomposed_repeats():
     program = fb.export.export(Program(), (fb.tensor(0), fb.ones(3))).run_decompositions().module()
 
     assert [x.tolist() for x in program(fb.tensor(1), fb.ones(3))] == [3, [4.0, 4.0, 4.0]]
+
+
+def test_examples_of_a_batch_choose_their_branches():
+    def program(x):
+        return cond(x[0] > 1, lambda x: cond(x[1] > 4, lambda x: x * 10, lambda x: x.sin(), (x,)), lambda x: (x * x * x), (x,))
+
+    xs = fb.arange(8.0).view(4, 2)
+
+    assert fb.equal(fb.func.vmap(program)(xs), fb.stack([program(x) for x in xs]))
+    slopes = fb.func.vmap(fb.func.grad(lambda x: program(x).sum()))(xs)
+    assert fb.equal(slopes, fb.stack([fb.func.grad(lambda x: program(x).sum())(x) for x in xs]))
+    first, second = fb.func.vmap(lambda x: cond(x.sum() > 5, lambda x: (x, x.sum()), lambda x: (-x, x.max()), (x,)))(xs)
+    assert (first[:, 0].tolist(), second.tolist()) == ([0.0, -2.0, 4.0, 6.0], [1.0, 3.0, 9.0, 13.0])
+    with pytest.raises(RuntimeError, match="both branches must give the same structure"):
+        fb.func.vmap(lambda x: cond(x.sum() > 5, lambda x: x, lambda x: x[0], (x,)))(xs)
+    with pytest.raises(RuntimeError, match="Reverse must be a bool"):
+        scan(lambda c, x: (c, x), fb.zeros(2), xs, reverse=1)

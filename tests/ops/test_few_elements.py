@@ -2,6 +2,8 @@
 
 import importlib
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -164,3 +166,45 @@ def test_rows_and_columns_that_make_many_elements_are_left_to_kernels(monkeypatc
 
     assert BY_NAME["mul"].run(column, row).equal(first)
     assert launched
+
+
+_OPS_IN_MANY_CALLS = '''
+import flambeau as fb
+from flambeau.ops import _derive
+from flambeau.ops._spec import OPS
+
+_derive.load_all()
+numbers = fb.Generator().manual_seed(3)
+
+
+def count_of_answers(op, dtype, shapes):
+    values = [fb.rand(shape, generator=numbers).mul(1.8).sub(0.9).to(dtype) for shape in shapes]
+    weight, found = None, set()
+    for _ in range(40):
+        leaves = [value.clone().requires_grad_() for value in values]
+        y = op.function(*leaves)
+        weight = fb.rand(y.shape, generator=numbers).sub(0.5).to(y.dtype) if weight is None else weight
+        gradients = fb.autograd.grad(y, leaves, weight, allow_unused=True)
+        found.add(tuple(x.detach().view(fb.uint8).numpy().tobytes() for x in (y, *gradients) if x is not None))
+    return len(found)
+
+
+tried = 0
+for name, op in OPS.items():
+    count = len([p for p in op.positional if p not in op.defaults])
+    for shapes in ([(5, 7)] * count, [(5, 7), *[(7,)] * (count - 1)]):
+        try:
+            answers = count_of_answers(op, fb.float32, shapes) if op.kind == "elementwise" and not op.random else 1
+        except (TypeError, RuntimeError, ValueError, NotImplementedError):   # it takes other operands, or has no gradient
+            continue
+        tried += 1
+        if answers > 1:
+            print(name, shapes, answers)
+print(tried > 150)
+'''
+
+
+def test_gradients_are_the_same_before_and_after_kernels_take_over():
+    done = subprocess.run([sys.executable, "-c", _OPS_IN_MANY_CALLS], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "True\n"

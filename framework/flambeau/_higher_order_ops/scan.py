@@ -31,6 +31,8 @@ def scan(
     """
     if not callable(combine_fn):
         raise RuntimeError(f"Combine_fn must be a callable, but got {combine_fn}")
+    if not isinstance(reverse, bool):
+        raise RuntimeError(f"Reverse must be a bool, but got {type(reverse)}")
     leaves = pytree.tree_leaves(xs)
     if not leaves:
         return init, []

@@ -16,6 +16,7 @@ from .._errors import NeedsValues, RefusedForBatches
 from .._interpreters import UNTOUCHED, Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor
+from ..utils._pytree import tree_flatten, tree_unflatten
 
 _new = object.__new__
 _local = _state.local
@@ -253,6 +254,17 @@ class VmapLevel(Interpreter):
         return value
 
     # -- running ops
+
+    def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
+        """What each example chooses of what both branches give. Raises: RuntimeError if they give other structures or shapes."""
+        if not self.has(pred) or pred._shared() is not None:
+            return NotImplemented
+        found, specs = zip(*[tree_flatten(branch(*operands)) for branch in branches], strict=True)
+        looks = [[(x.shape, x.dtype) if isinstance(x, Tensor) else type(x) for x in leaves] for leaves in found]
+        if specs[0] != specs[1] or looks[0] != looks[1]:
+            raise RuntimeError(f"cond: both branches must give the same structure, shapes and dtypes, got {looks[0]} and {looks[1]}")
+        holds = pred.reshape(()) != 0
+        return tree_unflatten([x.where(holds, y) if isinstance(x, Tensor) else x for x, y in zip(*found, strict=True)], specs[0])
 
     def quick(self, op: Any, *args: Any) -> Any:
         """The result of a scalar formula of batches of one rank along the first dimension, and numbers: it runs on them as they are."""
