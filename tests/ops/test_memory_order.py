@@ -891,3 +891,19 @@ def test_quotients_and_remainders_of_integers_keep_the_order_from_the_first_call
 
     for other in (5, x + 1):
         assert [getattr(fb, name)(x, other).stride() for _ in range(5)] == [x.stride()] * 5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
+def test_sums_with_products_lie_as_the_product_does(dtype):
+    torch = pytest.importorskip("torch")
+    programs = [
+        lambda lib, v: lib.addmm(v[0], v[0], v[0]), lambda lib, v: lib.addmm(v[0], v[0], v[0], beta=2),
+        lambda lib, v: lib.baddbmm(v, v, v), lambda lib, v: lib.baddbmm(v[0], v, v, alpha=3),
+        lambda lib, v: lib.addbmm(v[0], v, v), lambda lib, v: lib.addr(v[0], v[0, 0], v[0, 0]),
+    ]  # fmt: skip
+
+    for program in programs:
+        theirs = program(torch, torch.ones(2, 3, 7, dtype=getattr(torch, dtype))[..., :3].mT)
+        v = fb.ones(2, 3, 7, dtype=getattr(fb, dtype))[..., :3].mT
+        compiled = fb.compile(lambda v, program=program: program(fb, v * 1))
+        assert program(fb, v).stride() == program(fb, v.to("meta")).stride() == compiled(v).stride() == theirs.stride()

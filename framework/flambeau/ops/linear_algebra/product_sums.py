@@ -17,8 +17,8 @@ from .._spec.names import adds_product
 from .products import _outer_of_vectors, bmm, mm, mv, outer
 
 
-def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Tensor:
-    """``beta * input + alpha * made``; a zero `beta` ignores `input`, nan and all."""
+def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any, alike: str = "product") -> Tensor:
+    """``beta * input + alpha * made``, in memory `alike` one of them: 'product' or 'input'. A zero `beta` ignores `input`, nan and all."""
     kind = np.dtype(made.dtype.numpy).kind            # looks alone, which are known of results that are not computed yet
     if kind == "b":
         return (input.expand(made.shape) & bool(beta)) | (made & bool(alpha))
@@ -34,7 +34,8 @@ def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Te
     own = input.shape
     if own != shape[max(len(shape) - len(own), 0) :]:  # sums stretch the others themselves
         input = input.expand(shape)
-    return input + made if beta == 1 else input * beta + made
+    term = input if beta == 1 else input * beta
+    return made + term if alike == "product" else term + made          # results lie as the first operand does
 
 
 def _plus(multiply: Any) -> Any:
@@ -125,7 +126,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     made = outer(vec1, vec2)
     wanted = result_type((input, made))
     _check_factors("addr", wanted, beta=beta, alpha=alpha)
-    return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
+    return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha, alike="input")
 
 
 addr.result_shown_as("AddrBackward0")
