@@ -13,6 +13,7 @@ These are functions of the kernel language (`engine/language/`); they are inline
 
 from __future__ import annotations
 
+from flambeau_kernels.cpu.lanes import foresees
 from flambeau_kernels.cpu.reductions.reduce import square
 from flambeau_kernels.engine.language import (
     bitcast,
@@ -75,15 +76,19 @@ def pair(v, w, level, TERM, CENTRED):
     return both
 
 
-def eight(p, i, level, TERM, CENTRED, N, BFLOAT16):
-    """The sum of the terms of eight vectors: of each and the fourth after it, so that memory is read in its order; those in pairs."""
+def eight(p, i, level, TERM, CENTRED, N, BFLOAT16, W=None):
+    """The sum of the terms of eight vectors: of each and the fourth after it, so that memory is read in its order; those in pairs.
+
+    W: how many of the `N` lanes are meant, all by default; `level` has as many.
+    """
     if BFLOAT16:
         a, b = halves_pair(p, i, level, TERM, CENTRED, N), halves_pair(p, i + 2 * N, level, TERM, CENTRED, N)
         c, d = halves_pair(p, i + 4 * N, level, TERM, CENTRED, N), halves_pair(p, i + 6 * N, level, TERM, CENTRED, N)
     else:
-        a, b, c, d = load(p, i, N), load(p, i + N, N), load(p, i + 2 * N, N), load(p, i + 3 * N, N)
-        a, b = pair(a, load(p, i + 4 * N, N), level, TERM, CENTRED), pair(b, load(p, i + 5 * N, N), level, TERM, CENTRED)
-        c, d = pair(c, load(p, i + 6 * N, N), level, TERM, CENTRED), pair(d, load(p, i + 7 * N, N), level, TERM, CENTRED)
+        W = N if W is None else W
+        a, b, c, d = load(p, i, W), load(p, i + N, W), load(p, i + 2 * N, W), load(p, i + 3 * N, W)
+        a, b = pair(a, load(p, i + 4 * N, W), level, TERM, CENTRED), pair(b, load(p, i + 5 * N, W), level, TERM, CENTRED)
+        c, d = pair(c, load(p, i + 6 * N, W), level, TERM, CENTRED), pair(d, load(p, i + 7 * N, W), level, TERM, CENTRED)
     return (a + b) + (c + d)
 
 
@@ -94,7 +99,7 @@ def halves_pair(p, i, level, TERM, CENTRED, N):
     return pair(bitcast(both << 16, FLOATS), bitcast(both & -65536, FLOATS), level, TERM, CENTRED)
 
 
-def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, ask=None):
+def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, ask=None, FAR=False):
     """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
 
     Args:
@@ -102,12 +107,22 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, ask=None):
         CENTRED: whether `centre`, a number of KIND, is taken off.
         BFLOAT16: whether elements are of that dtype, and then which neighbours are added first.
         ask: where the `n` elements lie that are asked for meanwhile, if it is not None.
+        FAR: whether elements come from memory rather than a cache. Loads of 64 bytes are asked for faster than memory sends them, and take
+            a twentieth more time than those of 32; the sum is the same.
     """
     N = lanes_of(KIND)
     level = broadcast(centre, N)
     made = 0.0
     i = 0
-    if n >= 8 * N:
+    if FAR and foresees(KIND) and not BFLOAT16:
+        H = N // 2
+        here, low, high = broadcast(centre, H), broadcast(0.0, H), broadcast(0.0, H)
+        while i + 8 * N <= n:
+            low = low + vector(float64, H)(eight(p, i, here, TERM, CENTRED, N, False, H))
+            high = high + vector(float64, H)(eight(p, i + H, here, TERM, CENTRED, N, False, H))
+            i += 8 * N
+        made = lane_sum(low + high)
+    elif n >= 8 * N:
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
             if ask is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import inf, nan
 from typing import Any
 
@@ -14,6 +15,8 @@ import flambeau_kernels as kernels
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.reductions import extremes, moments, reduce_loops
 from flambeau_kernels.cpu.reductions.reduce import NUMPY_UP_TO, Reduction, magnitude, reduce, square
+from flambeau_kernels.cpu.sums import sum_of
+from flambeau_kernels.engine.language import kernel, lower, widened
 from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.vocabulary import isnan, where
 
@@ -359,3 +362,30 @@ def test_extremes_of_columns_of_halves_are_those_of_float32(combine):
     np.testing.assert_array_equal(made, getattr(fb, combine)(fb.tensor(x.astype("f")), 0).numpy().astype(np.float16))
     assert np.isnan(made).any()
     assert not np.isnan(made[::2]).any()
+
+
+@kernel(in_vectors=True)
+def summed(chunk, x, out, n, *, TERM, FAR):
+    out[0] = sum_of(x, n, widened(x)(0), TERM, False, widened(x), False, None, FAR)
+
+
+@compiled
+@pytest.mark.parametrize("term", [None, magnitude, square])
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE, HALF], ids=str)
+@pytest.mark.parametrize("n", [0, 5, 127, 128, 1000, 1024])
+def test_sums_of_what_comes_from_memory_have_the_same_bits(dtype, term, n):
+    x = np.random.default_rng(n).standard_normal(n).astype(dtype)
+    near, far = np.empty((2, 1))
+
+    summed.run(1, x, near, n, TERM=term, FAR=False)
+    summed.run(1, x, far, n, TERM=term, FAR=True)
+
+    assert near == far
+
+
+def test_sums_of_what_comes_from_memory_are_read_by_half_a_line():
+    types = {"x": "float32", "out": "float64", "n": int}
+
+    text = lower.module_text(summed.function, "f", types, {"TERM": None, "FAR": True}, False, True, 512)
+
+    assert len(re.findall("= load <8 x float>.* align 1$", text, re.M)) == 16

@@ -169,7 +169,7 @@ def _rows_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, co
             loop = vector_rows
     # Rows of one block at equal distances are little work each, so nothing else is looked at.
     short = pieces == 1 and r0 == 1 and r1 <= BLOCK and items <= k1
-    form = {**constants, "SHORT": short, "BFLOAT16": dtype.name == "bfloat16"}
+    form = {**constants, "SHORT": short, "BFLOAT16": dtype.name == "bfloat16", "FAR": pieces > 1}
     return loop.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), form)
 
 
@@ -284,12 +284,12 @@ def finished(total, count, FINISH, KIND):
     return made
 
 
-def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, BFLOAT16=False):
+def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, BFLOAT16=False, FAR=False):
     """``p[0], ..., p[size - 1]`` combined in any order."""
     if SIZES is not None:
         some = extreme_of(p, size, KIND, START, COMBINE == "max", SIZES)
     elif COMBINE == "add" and KIND.family == "f" and widened(p) is KIND and TERM in ON_VECTORS:
-        some = sum_of(p, size, KIND(0), TERM, False, KIND, BFLOAT16)
+        some = sum_of(p, size, KIND(0), TERM, False, KIND, BFLOAT16, None, FAR)
     elif COMBINE == "add" and KIND is int64 and widened(p) is KIND and TERM is None:
         some = sum_of_integers(p, size)
     else:
@@ -323,7 +323,7 @@ def sum_of_integers(p, n):
 
 
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
-         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT, BFLOAT16):  # fmt: skip
+         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT, BFLOAT16, FAR):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -337,7 +337,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                 while at < to1:
                     q = p + (k * run + at)
                     size = min(BLOCK, to1 - at)
-                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16)
+                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16, FAR)
                     total = joined(total, TOTAL_KIND(some), COMBINE)
                     at += BLOCK
         out[item] = finished(total, count, FINISH, widened(out))
