@@ -436,3 +436,24 @@ def test_patterns_of_operators_are_found_in_recordings():
     assert [n.target for n in fx.symbolic_trace(gm).graph.nodes if n.op == "call_function"] == [
         n.target for n in gm.graph.nodes if n.op == "call_function"
     ]
+
+
+@pytest.mark.parametrize(("library", "tracing"), [(fb, fx), (torch, torch_fx)], ids=["ours", "PyTorch's"])
+def test_different_inputs_of_a_pattern_are_different_values(library, tracing):
+    gm = tracing.symbolic_trace(lambda x, y: library.add(x, y) * library.add(y, y))
+
+    found = tracing.replace_pattern(gm, lambda a, b: library.add(a, b), lambda a, b: library.sub(a, b))
+
+    assert len(found) == 1
+    assert gm(library.tensor(5.0), library.tensor(2.0)) == 12.0
+
+
+@pytest.mark.parametrize(("library", "tracing"), [(fb, fx), (torch, torch_fx)], ids=["ours", "PyTorch's"])
+def test_shape_propagation_names_the_node_that_fails(library, tracing):
+    prop = importlib.import_module(f"{tracing.__name__}.passes.shape_prop").ShapeProp
+    gm = tracing.symbolic_trace(lambda x: library.sin(x).nothing_of_that_name())
+
+    with pytest.raises(RuntimeError, match="ShapeProp error for: node=%nothing_of_that_name") as caught:
+        prop(gm).propagate(library.ones(2))
+
+    assert isinstance(caught.value.__cause__, AttributeError)

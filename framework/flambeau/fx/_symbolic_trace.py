@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ..nn import Module, Parameter, Sequential
+from ..ops._derive import load
 from ..ops._spec import METHOD, OPS
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
@@ -146,6 +147,7 @@ def _recorded_methods() -> list[tuple[str, Any]]:
 
     These are methods that are no ops, and views, whose other arguments are numbers.
     """
+    load("creation.new")                                  # whose methods are given sizes
     own = [(name, method) for name, method in Tensor.__dict__.items() if callable(method) and not name.startswith("_")]
     found = {name: method for name, method in own if not hasattr(method, "flambeau_op")}
     views = (op for op in OPS.values() if op.kind == "view" and op.surface & METHOD and not op.namespace)
@@ -157,7 +159,9 @@ def _recorded_method(name: str, method: Any) -> Any:
     @functools.wraps(method)
     def recorded(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         proxy = _find_proxy((args, kwargs)) if args or kwargs else None
-        return method(self, *args, **kwargs) if proxy is None else proxy.tracer.create_proxy("call_method", name, (self, *args), kwargs)
+        if proxy is None:
+            return method(self, *args, **kwargs)
+        return proxy.tracer.create_proxy("call_method", name, (self, *args), kwargs)
 
     return recorded
 

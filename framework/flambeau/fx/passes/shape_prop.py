@@ -94,8 +94,11 @@ class ShapeProp(OnFakes):
         self.real_module = self.module
 
     def run_node(self, n: Node) -> Any:
-        """The value of `n`, noted."""
-        result = super().run_node(n)
+        """The value of `n`, noted. Raises: RuntimeError that names `n`, from whatever it raises."""
+        try:
+            result = super().run_node(n)
+        except Exception as error:
+            raise RuntimeError(f"ShapeProp error for: node={n.format_node()} with meta={n.meta}") from error
         found = False
 
         def describe(value: Any) -> Any:

@@ -146,7 +146,7 @@ class SubgraphMatcher:
     def _match_nodes(self, pattern: Node, node: Node, match: InternalMatch) -> bool:
         if pattern in match.nodes_map:
             return match.nodes_map[pattern] is node
-        if node in [v for v in match.nodes_map.values() if isinstance(v, Node)] and pattern.op != "placeholder":
+        if node in [v for v in match.nodes_map.values() if isinstance(v, Node)]:     # what a pattern tells apart are several nodes
             return False
         if not self._nodes_are_equal(pattern, node):
             return False
