@@ -65,6 +65,7 @@ ALLOWED_FOR = {
     "a node shows what it has saved, and rules ask for gradients, by what programs use for that": """
         autograd.tape > autograd.graph
         ops._spec.history > autograd
+        ops._spec.history > func.transforms
     """,
     "PyTorch has this module in `nn`; what it computes with is built behind it": """
         nn.modules.batchnorm > distributed.nn.functional

@@ -15,12 +15,12 @@ _FOLDERS = {
     "creation": "create new fill from_values shared_memory ranges convert",
     "sampling": "random gamma_draws",
     "indexing": "basic_index index getitem setitem select rows mask put",
-    "linear_algebra": "products product_sums linear contract distance grouped matrix solve decompose lu spectral norms",
-    "fourier": "fft windows",
+    "linear_algebra": "products product_sums linear contract distance grouped matrix solve decompose lu spectral norms operators",
+    "fourier": "fft windows operators",
     "layers": "functional fused attention recurrent embedding norm batch_norm group_norm conv padding "
-              "pool_means pool_maxima pool_norms unpool pool_adaptive",
-    "images": "resampling grid_sampling vision",
-    "losses": "loss cross_entropy margin ctc",
+              "pool_means pool_maxima pool_norms unpool pool_adaptive gradients",
+    "images": "resampling grid_sampling vision gradients",
+    "losses": "loss cross_entropy margin ctc gradients",
     "kinds": "sparse sparse_products quantize",
 }
 FAMILIES = tuple(f"{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split())

@@ -266,6 +266,8 @@ def gradients_of(run: Any, grad: Any, given: Sequence[Any], wanted: Sequence[boo
     """
     from ...autograd import grad as gradient
 
+    if any(interpreter.kind == "vmap" for interpreter in _state.local.calls.interpreters):
+        return _of_each_example(run, grad, given, wanted)
     before = _state.set_grad(True)
     arriving = grad if isinstance(grad, (list, tuple)) else (grad,)
     again = before and any(isinstance(x, Tensor) and x.requires_grad for x in (*given, *arriving))
@@ -277,6 +279,21 @@ def gradients_of(run: Any, grad: Any, given: Sequence[Any], wanted: Sequence[boo
         _state.set_grad(before)
     found = iter(gradient(made, [x for x, want in zip(own, wanted, strict=True) if want], grad, create_graph=again, allow_unused=True))
     return tuple([next(found) if want else None for want in wanted])
+
+
+def _of_each_example(run: Any, grad: Any, given: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:
+    """`gradients_of` inside a mapped function, whose tensors record a history for transforms alone."""
+    from ...func.transforms import vjp
+
+    at = [i for i, want in enumerate(wanted) if want]
+
+    def run_on_wanted(*own: Any) -> Any:
+        new = dict(zip(at, own, strict=True))
+        return run(*[new.get(i, x) for i, x in enumerate(given)])
+
+    _, back = vjp(run_on_wanted, *[given[i] for i in at])
+    found = dict(zip(at, back(grad), strict=True))
+    return tuple([found.get(i) for i in range(len(given))])
 
 
 def _with_history_of_its_own(x: Tensor) -> Tensor:

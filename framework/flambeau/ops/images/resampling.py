@@ -177,7 +177,7 @@ def interpolate(
         return _area(input, sizes)
     name = mode if not antialias else f"{mode}, antialias"
     align = () if mode in ("nearest", "nearest-exact") else (bool(align_corners),)
-    return _UPSAMPLES[name, len(sizes)].function(input, tuple(sizes), *align, *(factors or ()))
+    return UPSAMPLES[name, len(sizes)].function(input, tuple(sizes), *align, *(factors or ()))
 
 
 def _upsampled(input: Tensor, output_size: Any, factors: Any, mode: str, align: bool = False, antialias: bool = False) -> Tensor:
@@ -235,7 +235,7 @@ def _upsample_operator(name: str, mode: str, n: int, antialias: bool = False) ->
     return composite(surface=0, samples="of nn.functional.interpolate")(made)
 
 
-_UPSAMPLES = {
+UPSAMPLES = {
     **{("nearest", n): _upsample_operator(f"upsample_nearest{n}d", "nearest", n) for n in (1, 2, 3)},
     **{("nearest-exact", n): _upsample_operator(f"_upsample_nearest_exact{n}d", "nearest-exact", n) for n in (1, 2, 3)},
     ("linear", 1): _upsample_operator("upsample_linear1d", "linear", 1),

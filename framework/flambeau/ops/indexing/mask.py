@@ -374,7 +374,9 @@ def _no_meta(name: str, input: Tensor) -> None:
         raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
-@primitive(surface=0, samples="b(2, 3)", public_name="nonzero", dynamic_shape=True, cuda="moves.nonzero_rows")
+@primitive(
+    surface=0, operator="nonzero(input)", samples="b(2, 3)", public_name="nonzero", dynamic_shape=True, cuda="moves.nonzero_rows"
+)
 def nonzero_rows(input):
     """The places of the non-zero elements, one a row."""
 

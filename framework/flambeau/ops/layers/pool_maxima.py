@@ -271,9 +271,9 @@ def max_pool2d(
 
     Arguments as for `max_pool1d`, ints or pairs. Indices count through the plane: ``row * W + column``.
     """
-    return _max_pool(
-        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    if return_indices:
+        return max_pool2d_with_indices.function(input, kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
 
 @composite(
@@ -289,9 +289,9 @@ def max_pool3d(
     N may be left out. Arguments as for `max_pool1d`, ints or triples. Indices count through the volume in
     row-major order.
     """
-    return _max_pool(
-        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    if return_indices:
+        return max_pool3d_with_indices.function(input, kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
 
 for _n, _op in enumerate((max_pool1d, max_pool2d, max_pool3d), 1):

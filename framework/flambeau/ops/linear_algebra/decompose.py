@@ -218,7 +218,7 @@ qr.plan(_lapack.on_matrices(_qr_now, order=(COLUMNS, COLUMNS)), returns=Qr)
 
 def _old_qr(input, some=True):
     """``Q, R`` with ``input == Q @ R``; Q is square unless `some`."""
-    return OldQr(_qr_checked(input, "reduced" if some else "complete"))
+    return OldQr(qr.function(input, "reduced" if some else "complete"))
 
 
 _old_qr.__name__ = "qr"

@@ -251,7 +251,10 @@ def _check_exp(input):
         raise_not_square("linalg.matrix_exp", input)
 
 
-@primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp, samples="sq(3); sq(2, 3)", batch_rule=leading)
+@primitive(
+    surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), operator="linalg_matrix_exp(input)", check=_check_exp,
+    samples="sq(3); sq(2, 3)", batch_rule=leading,
+)
 def matrix_exp(input):
     """The exponential of each square matrix, ``1 + A + A @ A / 2 + ...``: ``(*, n, n) -> (*, n, n)``.
 

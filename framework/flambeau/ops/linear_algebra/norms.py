@@ -43,7 +43,10 @@ BOTH = FUNCTION | OUT
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.vector_norm", public_name="norm", cuda="sums.norm")
+@primitive(
+    surface=0, operator="linalg_vector_norm(input, order, dims, keepdim)", samples="of linalg.vector_norm", public_name="norm",
+    cuda="sums.norm",
+)
 def norm_over(input, order, dims, keepdim):
     """The norm of real order over `dims`."""
 

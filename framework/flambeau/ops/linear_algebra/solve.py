@@ -667,7 +667,7 @@ pinv.plan(_lapack.on_matrices(_pinv_now, order=ROWS))
 @composite(surface=FUNCTION | METHOD, autocast=("float32", None), samples="sq(3); x(4, 2)")
 def pinverse(input, rcond=1e-15):
     """The Moore-Penrose inverse; singular values up to `rcond` times the largest count as 0."""
-    return _pinv(input, None, None, rcond, False)
+    return pinv.function(input, rcond=rcond)
 
 
 pinverse.plan(_lapack.on_matrices(lambda a, rcond: _pinv_now(a, rcond, False, None, None), order=ROWS))

@@ -417,7 +417,7 @@ def _old_svd(input, some=True, compute_uv=True):
     if not compute_uv:
         (*batch, m, n) = input.shape
         return OldSvd((input.new_zeros((*batch, m, m)), singular_values(input), input.new_zeros((*batch, n, n))))
-    U, S, Vh = svd_of(input, not some)
+    U, S, Vh = svd.function(input, not some)
     return OldSvd((U, S, adjoint(Vh)))
 
 

@@ -139,6 +139,7 @@ mul.shown_as(self="input", other=_factor)
     scalar_first=True,
     numbers_alone=True,
     title="DivBackward0",
+    operator="div(input, other)",
     partials={"input": lambda other: 1 / other, "other": lambda input, other: -(input / other) / other},
 )
 def true_divide(input, other):

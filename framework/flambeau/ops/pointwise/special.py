@@ -256,7 +256,7 @@ def _polygamma(n: Any, input: Any) -> Tensor:
     return polygamma_of.function(input, n=int(n))
 
 
-@composite(surface=PLAIN, aliases=("special.polygamma",), samples="1, p(2, 3); 2, p(2, 3)")
+@composite(surface=PLAIN, aliases=("special.polygamma",), operator="polygamma(n, input)", samples="1, p(2, 3); 2, p(2, 3)")
 def polygamma(n: int, input):
     """The derivative of order `n` of ``digamma`` at `input`. Raises: RuntimeError for negative `n`."""
     return _polygamma(n, input)

@@ -278,6 +278,7 @@ def _in_one_order(sequence: Tensor, values: Any) -> tuple[Tensor, Tensor]:
 
 @composite(
     surface=FUNCTION | OUT,
+    operator="searchsorted(sorted_sequence, input, out_int32=out_int32, right=right, side=side, sorter=sorter)",
     samples="d(2, 6).sort().values, x(2, 3); d(6).sort().values, x(2, 3), right=True, out_int32=True",
 )
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):

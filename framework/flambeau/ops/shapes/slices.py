@@ -50,6 +50,12 @@ def _narrow_undone(new, source, dim, start, length):
     return source.slice_scatter(new, dim, first, first + length)
 
 
+@narrow.decomposition
+def _narrow_as_slice(input, dim, start, length):
+    first = start + input.shape[dim] if start < 0 else start
+    return slice_dim.function(input, dim, first, first + length, 1)
+
+
 @narrow.kernel
 def _narrow(a, dim, start, length):
     if a.__class__ is ndarray and dim.__class__ is start.__class__ is length.__class__ is int:

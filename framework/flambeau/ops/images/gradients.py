@@ -1,0 +1,76 @@
+"""Operators that compute the gradients of resampled images, such as `ops.aten.upsample_bilinear2d_backward`, by the rules of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._spec import composite, gradients_of
+from .grid_sampling import grid_sampler_2d, grid_sampler_3d
+from .resampling import UPSAMPLES
+
+__all__: list[str] = []
+
+
+def _resampling_operator(op: Any, n: int) -> Any:
+    """The gradient of the resampling `op` of `n` dimensions, as an operator of the same options."""
+    def gradient(grad_output: Any, output_size: Any, input_size: Any, *options: Any) -> Any:
+        return gradients_of(lambda x: op(x, output_size, *options), grad_output, (grad_output.new_zeros(tuple(input_size)),), (True,))[0]
+
+    linear = "align_corners" in op.params
+    if n == 1:
+        def of_nearest(grad_output, output_size, input_size, scales: float | None = None):
+            return gradient(grad_output, output_size, input_size, scales)
+
+        def of_linear(grad_output, output_size, input_size, align_corners: bool, scales: float | None = None):
+            return gradient(grad_output, output_size, input_size, align_corners, scales)
+    elif n == 2:
+        def of_nearest(grad_output, output_size, input_size, scales_h: float | None = None, scales_w: float | None = None):
+            return gradient(grad_output, output_size, input_size, scales_h, scales_w)
+
+        def of_linear(
+            grad_output, output_size, input_size, align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+        ):
+            return gradient(grad_output, output_size, input_size, align_corners, scales_h, scales_w)
+    else:
+        def of_nearest(
+            grad_output, output_size, input_size, scales_d: float | None = None, scales_h: float | None = None,
+            scales_w: float | None = None
+        ):
+            return gradient(grad_output, output_size, input_size, scales_d, scales_h, scales_w)
+
+        def of_linear(
+            grad_output, output_size, input_size, align_corners: bool, scales_d: float | None = None, scales_h: float | None = None,
+            scales_w: float | None = None
+        ):
+            return gradient(grad_output, output_size, input_size, align_corners, scales_d, scales_h, scales_w)
+
+    made: Any = of_linear if linear else of_nearest
+    made.__name__ = f"{op.name}_backward"
+    made.__doc__ = f"The gradient of `{op.name}` by its input, which has the sizes `input_size`."
+    large, small = [5, 7, 4][:n], [3, 4, 2][:n]
+    shape = ", ".join(map(str, large))
+    samples = f"x(1, 2, {shape}), {large}, {[1, 2, *small]}" + (", False" if linear else "")
+    return composite(surface=0, samples=samples)(made)
+
+
+for (_, _n), _op in UPSAMPLES.items():
+    _resampling_operator(_op, _n)
+
+
+def _of_mask(run: Any, grad: Any, input: Any, grid: Any, output_mask: Any) -> Any:
+    """The gradients that `output_mask` asks for, None in the place of the others."""
+    return gradients_of(run, grad, (input, grid), output_mask) if any(output_mask) else (None, None)
+
+
+@composite(surface=0, reads_parts=True, samples="x(1, 2, 3, 2), x(1, 2, 4, 3), x(1, 3, 2, 2, low=-0.9, high=0.9), 0, 0, False, [True, True]")
+def grid_sampler_2d_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
+    """The gradients of `grid_sampler_2d` by images and places."""
+    options = interpolation_mode, padding_mode, align_corners
+    return _of_mask(lambda x, at: grid_sampler_2d(x, at, *options), grad_output, input, grid, output_mask)
+
+
+@composite(surface=0, reads_parts=True, samples="x(1, 2, 2, 3, 2), x(1, 2, 3, 4, 3), x(1, 2, 3, 2, 3, low=-0.9, high=0.9), 0, 0, False, [True, True]")
+def grid_sampler_3d_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
+    """The gradients of `grid_sampler_3d` by volumes and places."""
+    options = interpolation_mode, padding_mode, align_corners
+    return _of_mask(lambda x, at: grid_sampler_3d(x, at, *options), grad_output, input, grid, output_mask)
