@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import inspect
 import math
 import os
@@ -444,7 +445,9 @@ def _classes() -> dict[str, tuple[type, ...]]:
 def function_of(name: str) -> Callable[..., Any] | None:
     """The public function that computes the operator `name`, with the operator's names of arguments; None if there is none."""
     found = public_function_of(name)
-    return None if found is None else _as_operator(found)
+    if found is not None:
+        return _as_operator(found)
+    return importlib.import_module(f"{__package__}._decomp.table").written(name)
 
 
 def public_function_of(name: str) -> Callable[..., Any] | None:
@@ -548,7 +551,8 @@ def _own() -> dict[str, Callable[..., Any]]:
     from .ops import _derive
 
     _derive.load_all()
-    return {**_own_layers(), **_own_rrelu(), **_own_views(), **_own_sizes(), **_own_makers(), **_own_products(), **_own_distinct()}
+    return {**_own_layers(), **_own_rrelu(), **_own_views(), **_own_sizes(), **_own_makers(), **_own_products(), **_own_distinct(),
+            **_own_parts()}  # fmt: skip
 
 
 def _own_layers() -> dict[str, Callable[..., Any]]:
@@ -712,6 +716,45 @@ def _own_products() -> dict[str, Callable[..., Any]]:
         "histogram": lambda self, bins=100, **kwargs: fb.histogram(self, bins, **kwargs),
         "_pdist_forward": lambda self, p=2: OPS["pair_lengths"].function(self, p),
         "_cdist_forward": lambda x1, x2, p, compute_mode: OPS["lengths_between"].function(x1, x2, float(p), compute_mode),
+    }  # fmt: skip
+
+
+def _own_parts() -> dict[str, Callable[..., Any]]:
+    """What PyTorch's functions are made of, under names that programs meet in graphs of it."""
+    import flambeau as fb
+
+    def index_put(self: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
+        return self.index_put(indices, values, accumulate)
+
+    def index_put_(self: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
+        return self.index_put_(indices, values, accumulate)
+
+    def masked_scatter_backward(grad_output: Any, mask: Any, sizes: Any) -> Any:
+        found = grad_output.masked_select(mask)
+        return fb.cat([found, grad_output.new_zeros(math.prod(sizes) - found.numel())]).view(sizes)
+
+    def check_errors(info: Any, api_name: str, *, is_matrix: bool) -> None:
+        if bool(info.any()):
+            at = "" if is_matrix else f"(Batch element {int(info.flatten().nonzero()[0])}): "
+            raise fb.linalg.LinAlgError(f"{api_name}: {at}the algorithm failed, LAPACK's info is {int(info[info != 0][0])}")
+
+    def trilinear(i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1) -> Any:
+        for d in range(i1.dim() + len(expand1)):
+            i1, i2, i3 = (x.unsqueeze(d) if d in given else x for x, given in ((i1, expand1), (i2, expand2), (i3, expand3)))
+        product = i1 * i2 * i3
+        return product.sum(list(sumdim)) if sumdim else product
+
+    def extremes(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        return tuple(fb.aminmax(self, dim=dim, keepdim=keepdim))
+
+    return {
+        "_stack": lambda tensors, dim=0: fb.stack(tensors, dim), "_conj": lambda self: self.conj(),
+        "_conj_physical": lambda self: self.conj_physical(), "lift": lambda self: self,
+        "_is_all_true": lambda self: self.all(), "_is_any_true": lambda self: self.any(), "_aminmax": extremes,
+        "_index_put_impl": index_put, "_index_put_impl_": index_put_, "masked_scatter_backward": masked_scatter_backward,
+        "_linalg_check_errors": check_errors, "_trilinear": trilinear, "_coalesce": lambda self: self.coalesce(),
+        "_to_dense": lambda self, dtype=None, masked_grad=None: self.to_dense(dtype, masked_grad=masked_grad),
+        "embedding_renorm": lambda self, indices, max_norm, norm_type: fb.embedding_renorm_(self.clone(), indices, max_norm, norm_type),
     }  # fmt: skip
 
 

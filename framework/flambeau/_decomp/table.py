@@ -65,7 +65,21 @@ def decomposes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     for name in names:
         packet, _, overload = name.partition(".")
         ops.append(getattr(getattr(_ops.ops.aten, packet), overload or "default"))
-    return register_decomposition(ops, decomposition_table)
+    register = register_decomposition(ops, decomposition_table)
+
+    def write(f: Callable[..., Any]) -> Callable[..., Any]:
+        _WRITTEN.update((name.partition(".")[0], f) for name in names)
+        return register(f)
+
+    return write
+
+
+_WRITTEN: dict[str, Callable[..., Any]] = {}
+
+
+def written(name: str) -> Callable[..., Any] | None:
+    """What is written here for the operator `name` of `ops.aten`, whatever programs have put into the tables; or None."""
+    return _WRITTEN.get(name)
 
 
 def load() -> None:

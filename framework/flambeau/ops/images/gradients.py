@@ -62,14 +62,20 @@ def _of_mask(run: Any, grad: Any, input: Any, grid: Any, output_mask: Any) -> An
     return gradients_of(run, grad, (input, grid), output_mask) if any(output_mask) else (None, None)
 
 
-@composite(surface=0, reads_parts=True, samples="x(1, 2, 3, 2), x(1, 2, 4, 3), x(1, 3, 2, 2, low=-0.9, high=0.9), 0, 0, False, [True, True]")
+@composite(
+    surface=0, reads_parts=True,
+    samples="x(1, 2, 3, 2), x(1, 2, 4, 3), x(1, 3, 2, 2, low=-0.9, high=0.9), 0, 0, False, [True, True]",
+)
 def grid_sampler_2d_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
     """The gradients of `grid_sampler_2d` by images and places."""
     options = interpolation_mode, padding_mode, align_corners
     return _of_mask(lambda x, at: grid_sampler_2d(x, at, *options), grad_output, input, grid, output_mask)
 
 
-@composite(surface=0, reads_parts=True, samples="x(1, 2, 2, 3, 2), x(1, 2, 3, 4, 3), x(1, 2, 3, 2, 3, low=-0.9, high=0.9), 0, 0, False, [True, True]")
+@composite(
+    surface=0, reads_parts=True,
+    samples="x(1, 2, 2, 3, 2), x(1, 2, 3, 4, 3), x(1, 2, 3, 2, 3, low=-0.9, high=0.9), 0, 0, False, [True, True]",
+)
 def grid_sampler_3d_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
     """The gradients of `grid_sampler_3d` by volumes and places."""
     options = interpolation_mode, padding_mode, align_corners

@@ -150,7 +150,10 @@ def softshrink_backward(grad_output, self, lambd):
     return _of_first(lambda x: softshrink(x, lambd), grad_output, self)
 
 
-@composite(surface=0, reads_parts=True, samples="x(2, 3), x(2, 3), k(2, 3), 0.1, 0.3, True, False; x(2, 3), x(2, 3), k(2, 3), 0.1, 0.3, False, False")
+@composite(
+    surface=0, reads_parts=True,
+    samples="x(2, 3), x(2, 3), k(2, 3), 0.1, 0.3, True, False; x(2, 3), x(2, 3), k(2, 3), 0.1, 0.3, False, False",
+)
 def rrelu_with_noise_backward(grad_output, self, noise, lower, upper, training, self_is_result):
     """The gradient of `rrelu` by its input `self`, or its result, where `noise` are the slopes that training drew."""
     if training and upper - lower > 1e-6:
