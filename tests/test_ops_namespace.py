@@ -188,7 +188,7 @@ def test_defaults_of_functions_are_those_of_the_schemas_of_their_operators() -> 
         found = _aten.function_of(name)
         if found is None:
             continue
-        parameters = inspect.signature(_aten.public_function_of(name)).parameters
+        parameters = inspect.signature(_aten.public_function_of(name) or found).parameters
         variadic = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         for overload, text in overloads.items():
             if len(text) < 2 or "__torch__" in text:
