@@ -118,6 +118,14 @@ def places_in_sorted(
     return g.reduce("ReduceSum", g.cast(before, fb.int64), [-1])
 
 
+@translates("aten.searchsorted.Tensor")
+def searchsorted(
+    g: Graph, sorted_sequence: Value, self: Value, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Value | None = None
+) -> Value:  # fmt: skip
+    return places_in_sorted(g, sorted_sequence, self, out_int32, right or side == "right", sorter)
+
+
 @translates("aten.bucketize.Tensor")
 def bucketize(g: Graph, input: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
     return places_in_sorted(g, boundaries, input, out_int32, right)
