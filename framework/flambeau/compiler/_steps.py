@@ -72,7 +72,10 @@ class Step:
             looks.update(zip(numbers_in(step.refs), tensors_in(step.looks), strict=True))
             if reads and step.op.bounds_of_elements is not None:
                 read = numbers_in([step.refs[k] for k in step.op.read_before])
-                for n, (low, high) in zip(read, step.op.bounds_of_elements(*step.looks), strict=True):
+                within = step.op.bounds_of_elements(*step.looks)
+                if within is None:                    # elements do not decide alone
+                    return
+                for n, (low, high) in zip(read, within, strict=True):
                     known_low, known_high = bounds.get(n, (low, high))
                     bounds[n] = max(low, known_low), min(high, known_high)
             assert step.parent is not None

@@ -263,7 +263,8 @@ class Op:
         # The operator of `torch.ops.aten` it is, where that is not the one of its name: "slice(input, dim, start, stop, step)", and
         # others after "|"; "" for none. A composition that names one is seen as a whole by dispatch modes.
         self.operator: str | None = None
-        self.reads_parts = self.one_node = False
+        self.reads_parts: Any = False                 # True, or a function of its parameters that says so; see `composite`
+        self.one_node = False
         self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
         self.exported_as: Any = None  # see `exported`
         self.overlap: dict[str, str] = {}

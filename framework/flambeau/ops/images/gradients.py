@@ -11,40 +11,44 @@ from .resampling import UPSAMPLES
 __all__: list[str] = []
 
 
+def _signatures(gradient: Any) -> dict[tuple[bool, int], Any]:
+    """`gradient` with the parameters of the operators, by whether they align corners and the number of dimensions."""
+    def nearest1(grad_output, output_size, input_size, scales: float | None = None):
+        return gradient(grad_output, output_size, input_size, scales)
+
+    def nearest2(grad_output, output_size, input_size, scales_h: float | None = None, scales_w: float | None = None):
+        return gradient(grad_output, output_size, input_size, scales_h, scales_w)
+
+    def nearest3(
+        grad_output, output_size, input_size, scales_d: float | None = None, scales_h: float | None = None, scales_w: float | None = None
+    ):
+        return gradient(grad_output, output_size, input_size, scales_d, scales_h, scales_w)
+
+    def linear1(grad_output, output_size, input_size, align_corners: bool, scales: float | None = None):
+        return gradient(grad_output, output_size, input_size, align_corners, scales)
+
+    def linear2(
+        grad_output, output_size, input_size, align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+    ):
+        return gradient(grad_output, output_size, input_size, align_corners, scales_h, scales_w)
+
+    def linear3(
+        grad_output, output_size, input_size, align_corners: bool, scales_d: float | None = None, scales_h: float | None = None,
+        scales_w: float | None = None
+    ):
+        return gradient(grad_output, output_size, input_size, align_corners, scales_d, scales_h, scales_w)
+
+    plain = {(False, n): f for n, f in enumerate((nearest1, nearest2, nearest3), 1)}
+    return {**plain, **{(True, n): f for n, f in enumerate((linear1, linear2, linear3), 1)}}
+
+
 def _resampling_operator(op: Any, n: int) -> Any:
     """The gradient of the resampling `op` of `n` dimensions, as an operator of the same options."""
     def gradient(grad_output: Any, output_size: Any, input_size: Any, *options: Any) -> Any:
         return gradients_of(lambda x: op(x, output_size, *options), grad_output, (grad_output.new_zeros(tuple(input_size)),), (True,))[0]
 
     linear = "align_corners" in op.params
-    if n == 1:
-        def of_nearest(grad_output, output_size, input_size, scales: float | None = None):
-            return gradient(grad_output, output_size, input_size, scales)
-
-        def of_linear(grad_output, output_size, input_size, align_corners: bool, scales: float | None = None):
-            return gradient(grad_output, output_size, input_size, align_corners, scales)
-    elif n == 2:
-        def of_nearest(grad_output, output_size, input_size, scales_h: float | None = None, scales_w: float | None = None):
-            return gradient(grad_output, output_size, input_size, scales_h, scales_w)
-
-        def of_linear(
-            grad_output, output_size, input_size, align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
-        ):
-            return gradient(grad_output, output_size, input_size, align_corners, scales_h, scales_w)
-    else:
-        def of_nearest(
-            grad_output, output_size, input_size, scales_d: float | None = None, scales_h: float | None = None,
-            scales_w: float | None = None
-        ):
-            return gradient(grad_output, output_size, input_size, scales_d, scales_h, scales_w)
-
-        def of_linear(
-            grad_output, output_size, input_size, align_corners: bool, scales_d: float | None = None, scales_h: float | None = None,
-            scales_w: float | None = None
-        ):
-            return gradient(grad_output, output_size, input_size, align_corners, scales_d, scales_h, scales_w)
-
-    made: Any = of_linear if linear else of_nearest
+    made: Any = _signatures(gradient)[linear, n]
     made.__name__ = f"{op.name}_backward"
     made.__doc__ = f"The gradient of `{op.name}` by its input, which has the sizes `input_size`."
     large, small = [5, 7, 4][:n], [3, 4, 2][:n]
