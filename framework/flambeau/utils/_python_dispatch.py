@@ -136,7 +136,8 @@ def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fals
 
 def reads_parts(op: Op, args: tuple[Any, ...]) -> bool:
     """Whether the backward pass of a call of `op` reads what the op makes on its way."""
-    return op.reads_parts(*args) if callable(op.reads_parts) else op.reads_parts
+    found = op.reads_parts
+    return bool(found(*args) if callable(found) else found)
 
 
 def _is_recorded(args: tuple[Any, ...]) -> bool:
