@@ -72,7 +72,7 @@ def test_the_wheel_declares_types_licence_and_dependencies(wheel, project):
     metadata = message_from_string(archive.read(f"{info}/METADATA").decode())
     needed = {Requirement(text).name for text in metadata.get_all("Requires-Dist") if "extra ==" not in text}
 
-    assert needed == {"llvmlite", "ml-dtypes", "numpy", "scipy"}
+    assert needed == {"llvmlite", "ml-dtypes", "numba", "numpy", "scipy"}
     assert set(metadata.get_all("Provides-Extra")) == set(project["project"]["optional-dependencies"])
     assert archive.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     assert {f"{name}/py.typed" for name in PACKAGES} <= set(archive.namelist())

@@ -89,7 +89,7 @@ def _checked_name(name: str) -> str:
         from importlib.util import find_spec
 
         if find_spec("numba") is None:
-            raise RuntimeError("FLAMBEAU_BACKEND=numba: numba is not installed; it takes the extra flambeau[numba]")
+            raise RuntimeError("FLAMBEAU_BACKEND=numba: numba is not installed, which Flambeau depends on: pip install numba")
         return "numba"
     raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are llvm, numba, numpy, cuda {plugin_names()}")
 

@@ -45,7 +45,7 @@ _numbers = itertools.count()
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
 _refused: dict[str, str] = {}                         # what LLVM said of texts that it made no code of
 _STRICT = os.environ.get("FLAMBEAU_STRICT", "").strip() not in ("", "0")
-_WITHOUT = "FLAMBEAU_BACKEND=numba (the extra flambeau[numba]) and FLAMBEAU_BACKEND=numpy do without LLVM's code"
+_WITHOUT = "FLAMBEAU_BACKEND=numba and FLAMBEAU_BACKEND=numpy do without LLVM's code"
 SELF_TEST = "self_test"                               # what the name of the kernel begins with that is no program's
 
 

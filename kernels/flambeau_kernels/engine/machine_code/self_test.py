@@ -47,7 +47,7 @@ def problem_of_numba() -> str | None:
         import numba  # noqa: F401  # to see whether that works
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
-        why = "is not installed: it takes the extra flambeau[numba]" if missing else f"does not work here: {error}"
+        why = "is not installed: pip install numba" if missing else f"does not work here: {error}"
         return f"numba, which would take over, {why}"
     try:
         pool.compiled()
