@@ -24,6 +24,7 @@ class CompositeOp(Op):
     """Other ops, composed; derivatives and devices follow from theirs."""
 
     kind = "composite"
+    names_its_node = False                            # see `result_shown_as`
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         answer = elsewhere(self, (target, *args), target, True) if self.by_kind else NotImplemented
@@ -82,6 +83,7 @@ class CompositeOp(Op):
             return made
 
         self.fn = wraps(fn)(named)
+        self.names_its_node = True
 
 
 @cache

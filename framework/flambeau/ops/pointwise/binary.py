@@ -366,7 +366,7 @@ def check_tensors(op: Any, *args: Any) -> None:
 
 def _of_angle(side, square):
     # At the origin there is no angle, and its derivatives are taken to be 0.
-    return where(square == 0, 0.0, side) / where(square == 0, 1.0, square)
+    return where(square == 0, side * 0.0, side) / where(square == 0, 1.0, square)
 
 
 @elementwise(

@@ -52,8 +52,9 @@ def _narrow_undone(new, source, dim, start, length):
 
 @narrow.decomposition
 def _narrow_as_slice(input, dim, start, length):
-    first = start + input.shape[dim] if start < 0 else start
-    return slice_dim.function(input, dim, first, first + length, 1)
+    d = wrap_dim(dim, input.ndim)
+    first = start + input.shape[d] if start < 0 else start
+    return slice_dim.function(input, d, first, first + length, 1)
 
 
 @narrow.kernel
