@@ -822,8 +822,8 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @composite(
-    surface=BOTH, namespace="linalg", autocast=("float32", None), reads_parts=True,
-    samples="x(4, 2), x(4, 3); sq(3), x(3, 1); x(2, 2, 4, 3), x(2, 2, 4, 3), driver='gelsd'",
+    surface=BOTH, namespace="linalg", autocast=("float32", None), samples="x(4, 2), x(4, 3); sq(3), x(3, 1)",
+    reads_parts=lambda input, b, rcond, driver: driver not in (None, "gelsy"),  # of the others residuals have a gradient
 )
 def lstsq(input, b, rcond: float | None = None, *, driver=None):
     """``X`` that minimises ``|input @ X - b|``: ``(*, m, n), (*, m, k) -> (*, n, k)``.
