@@ -319,10 +319,10 @@ _conversion = Waiting(FORMULA)
 
 def note_conversion(a: Any, made: Any) -> None:
     """Let `converted` take arrays like `a`, of which numpy has made `made`, once that repays and if it would give the same bits."""
-    may_compile = _conversion.paid_for(of_elements(a.size))
+    old, new = a.dtype, made.dtype
+    may_compile = _conversion.paid_for(of_elements(a.size), (old, new, a.flags.c_contiguous))
     if may_compile is None:
         return
-    old, new = a.dtype, made.dtype
     if old in _HALVES or new in _HALVES:
         if (compute := _computed_for_copy(old, new)) is not None:
             specialise(conversion(new), (a,), made, compute, may_compile)

@@ -55,7 +55,10 @@ class Arithmetic:
         is_half = dtype in _HALVES                        # computed in float32, by numpy too, which rounds numbers to halves first
         other = getattr(b, "dtype", None if is_half else dtype)
         alike = (is_half or dtype.kind == "f") and made.dtype == other == dtype
-        if alike and (may_compile := self._waiting.paid_for(of_elements(made.size))) is not None:
+        if not alike:
+            return
+        kind = dtype, b.__class__, a.flags.c_contiguous, b.__class__ is np.ndarray and b.flags.c_contiguous
+        if (may_compile := self._waiting.paid_for(of_elements(made.size), kind)) is not None:
             specialise(self.formula, (a, b), made, _FLOAT32 if is_half else dtype, may_compile)
 
 

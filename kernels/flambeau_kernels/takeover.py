@@ -12,15 +12,17 @@ Which of the two answers makes no difference but to time. Kernels that give othe
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 __all__ = ["AT_ONCE", "BUILTINS", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEPT", "LOADED", "PRODUCTS", "Waiting",
            "of_elements"]
 
 # Prices in milliseconds, as measured: a kernel that the cache has, the engine with LLVM's library, the compilation of a formula, of a
 # kernel with loops of its own, of the builtins around formulas and of the tiles of matrix products. The launchers take two seconds of
-# another thread, which the end of the process waits for; where no cache keeps them, every process would pay that.
+# another thread, which the end of the process waits for. A cache keeps them for all processes to come, whose calls are not known here:
+# a process pays a quarter. Where no cache does, every process would pay them, and pays for more than it is sure to win.
 LOADED, LIBRARY, FORMULA, KERNEL, BUILTINS, PRODUCTS = 1.5, 35.0, 12.0, 30.0, 45.0, 100.0
-LAUNCHERS, LAUNCHERS_UNKEPT = 2000.0, 50_000.0
+LAUNCHERS, LAUNCHERS_UNKEPT = 500.0, 50_000.0
 AT_ONCE = 0.0
 # What a call on few elements counts: ten times the 5 us that it loses in Python and numpy's functions.
 CALL = 0.05
@@ -42,12 +44,13 @@ def has_engine() -> bool:
 class Waiting:
     """A kernel, or several that share a price, which calls go without and pay for."""
 
-    __slots__ = ("_asked", "paid", "price")
+    __slots__ = ("_asked", "_sought", "paid", "price")
 
     def __init__(self, price: float) -> None:
         self.price = price
         self.paid = 0.0
         self._asked: bool | None = None
+        self._sought: set[Any] = set()                # kinds that the cache was asked for
 
     def due(self, cost: float = 1.0) -> bool | None:
         """Count a call without the kernel, which costs so many usual ones, and say whether the kernel is to take over.
@@ -67,12 +70,19 @@ class Waiting:
             return False
         return None
 
-    def paid_for(self, cost: float = 1.0) -> bool | None:
+    def paid_for(self, cost: float = 1.0, kind: Any = None) -> bool | None:
         """Count a call as `due` does, and say what is paid for, of kernels of which each kind of operands has one.
+
+        Args:
+            kind: of the operands, hashable, where `False` is to be returned once for each: asking a cache takes longer than a call.
 
         Returns: None for nothing; False if those may be loaded that a cache has; True if others may be compiled as well.
         """
         self.due(cost)
+        if self._asked is False and kind is not None:
+            if kind in self._sought:
+                return None
+            self._sought.add(kind)
         return self._asked
 
     def again(self) -> None:

@@ -136,6 +136,23 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, ask=None, FAR=Fals
     return made
 
 
+def sums_of_two(p, q, n, TERM, KIND):
+    """`sum_of` for the `n` elements, whole groups of eight vectors, of each of two places far apart.
+
+    Memory sends them faster than neighbours: it reads ahead within a page, and at the start of one page it still has the other to read.
+    """
+    N = lanes_of(KIND)
+    H = N // 2
+    here = broadcast(KIND(0), H)
+    p_low, p_high, q_low, q_high = broadcast(0.0, H), broadcast(0.0, H), broadcast(0.0, H), broadcast(0.0, H)
+    for i in rolled(range(0, n, 8 * N)):
+        p_low = p_low + vector(float64, H)(eight(p, i, here, TERM, False, N, False, H))
+        p_high = p_high + vector(float64, H)(eight(p, i + H, here, TERM, False, N, False, H))
+        q_low = q_low + vector(float64, H)(eight(q, i, here, TERM, False, N, False, H))
+        q_high = q_high + vector(float64, H)(eight(q, i + H, here, TERM, False, N, False, H))
+    return lane_sum(p_low + p_high), lane_sum(q_low + q_high)
+
+
 def last_sum(p, i, n, centre, TERM, CENTRED, KIND):
     """The part of `sum_of` that ``p[i], ..., p[n - 1]`` make, which are less than eight vectors."""
     N = lanes_of(KIND)

@@ -207,20 +207,62 @@ def test_compiling_the_kernels_of_random_numbers_prints_nothing_on_any_processor
     assert list(tmp_path.iterdir())
 
 
-def test_sizes_of_caches_are_the_systems_or_usual_ones(monkeypatch):
+def described(folder, *caches):
+    """A folder as Linux describes caches in: of each what its files say."""
+    for i, words in enumerate(caches):
+        (folder / f"index{i}").mkdir(parents=True)
+        for name, word in words.items():
+            (folder / f"index{i}" / name).write_text(f"{word}\n")
+    return folder
+
+
+@pytest.fixture
+def caches_of(monkeypatch):
+    """What is read of a folder that describes caches."""
     from flambeau_kernels.engine.machine_code import cache_sizes
 
+    def read(folder):
+        monkeypatch.setattr(cache_sizes, "FOLDER", folder)
+        cache_sizes.caches.cache_clear()
+        return cache_sizes.caches()
+
+    yield read
     cache_sizes.caches.cache_clear()
+
+
+def test_sizes_of_caches_are_read_from_the_system(caches_of, tmp_path):
+    folder = described(
+        tmp_path / "cache",
+        {"level": 1, "type": "Data", "size": "48K", "ways_of_associativity": 12},
+        {"level": 1, "type": "Instruction", "size": "16K", "ways_of_associativity": 4},
+        {"level": 2, "type": "Unified", "size": "2M", "ways_of_associativity": 16},
+        {"level": 3, "type": "Unified", "size": "1G", "ways_of_associativity": 16},
+    )
+
+    assert caches_of(folder) == (48 << 10, 12, 2 << 20)
+
+
+def test_sizes_of_caches_that_the_system_does_not_tell_are_usual_ones(caches_of, tmp_path):
+    from flambeau_kernels.engine.machine_code import cache_sizes
+
+    usual = cache_sizes.FIRST, cache_sizes.WAYS, cache_sizes.SECOND
+    partly = described(tmp_path / "partly", {"level": 1, "type": "Data", "size": "64K"}, {"level": 2, "type": "Unified", "size": "unknown"})
+
+    assert caches_of(tmp_path / "nothing") == usual
+    assert caches_of(partly) == (64 << 10, *usual[1:])
+    assert caches_of(described(tmp_path / "odd", {"level": 2, "type": "Unified", "size": "0K"})) == usual
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where Linux tells them")
+def test_sizes_of_caches_of_this_machine_are_plausible():
+    from flambeau_kernels.engine.machine_code import cache_sizes
+
     here = cache_sizes.caches()
+
     assert here.ways > 0
     assert 8 << 10 <= here.first <= here.second
-    for told in (0, -1):
-        monkeypatch.setattr(cache_sizes.os, "sysconf", lambda name, told=told: told, raising=False)
-        cache_sizes.caches.cache_clear()
-
-        assert cache_sizes.caches() == (cache_sizes.FIRST, cache_sizes.WAYS, cache_sizes.SECOND)
-    monkeypatch.undo()
-    cache_sizes.caches.cache_clear()
+    if (cache_sizes.FOLDER / "index2/size").exists():
+        assert f"{here.second >> 10}K" in {(folder / "size").read_text().strip() for folder in cache_sizes.FOLDER.glob("index*")}
 
 
 def test_every_register_tile_keeps_all_units_busy_that_a_processor_may_have():

@@ -69,6 +69,34 @@ def test_kernels_with_bits_of_their_own_are_had_from_the_first_call_on():
     assert waiting.due() is None
 
 
+def test_the_cache_is_asked_once_for_each_kind_of_operands(monkeypatch):
+    monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
+    waiting = Waiting(FORMULA)
+    calls_until(waiting, False)
+
+    assert [waiting.paid_for(1.0, kind) for kind in ("some", "other", "some", "other", "third")] == [False, False, None, None, False]
+    assert waiting.paid_for() is False
+    while waiting.paid < FORMULA:
+        waiting.due()
+    assert waiting.paid_for(1.0, "some") is True
+
+
+def test_sums_of_few_elements_ask_the_cache_once(monkeypatch):
+    import numpy as np
+
+    from flambeau_kernels import arithmetic
+
+    asked = []
+    monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
+    monkeypatch.setattr(arithmetic, "specialise", lambda *given: asked.append(given))
+    plus, a = arithmetic.Arithmetic(lambda a, b: a + b, np.add), np.zeros(8, np.float32)
+    for _ in range(round(LOADED / CALL) * 16 + 40):
+        plus.into(a, a)
+
+    assert len(asked) == 1
+    assert asked[0][-1] is False
+
+
 def test_what_is_compiled_for_each_kind_of_operands_stays_due(monkeypatch):
     monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
     waiting = Waiting(FORMULA)

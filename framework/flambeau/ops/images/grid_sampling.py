@@ -7,8 +7,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-import flambeau_kernels as kernels
 import numpy as np
+
+import flambeau_kernels as kernels
 
 from ..._arrays import MetaArray
 from ..._warn import warn
@@ -209,7 +210,7 @@ def _looked_up_vjp_on_arrays(grad, input, grid, mode, padding, align, needs_inpu
     return grid_lookups.gradients(grad, input, grid, mode, padding, align, needs_input, needs_grid)
 
 
-def _is_computed_in_parts(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> bool:
+def _has_no_kernel(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> bool:
     """Whether no kernel looks the images up at once, so that the tape holds the parts of the lookup."""
     if not isinstance(input._array, np.ndarray) or kernels.backend() == "numpy":
         return True
@@ -245,7 +246,7 @@ def grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align_
 grid_sampler.in_pieces("nc*,n*->nc*")
 
 
-@composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False", reads_parts=_is_computed_in_parts)
+@composite(surface=FUNCTION, reads_parts=_has_no_kernel, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
 def grid_sampler_2d(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` of images with modes by number; see `grid_sampler`."""
     if input.ndim != 4:
@@ -256,7 +257,7 @@ def grid_sampler_2d(input, grid, interpolation_mode: int, padding_mode: int, ali
 grid_sampler_2d.in_pieces("nc*,n*->nc*")
 
 
-@composite(surface=FUNCTION, samples="x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), 0, 0, True", reads_parts=_is_computed_in_parts)
+@composite(surface=FUNCTION, reads_parts=_has_no_kernel, samples="x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), 0, 0, True")
 def grid_sampler_3d(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` of volumes with modes by number; see `grid_sampler`."""
     if input.ndim != 5:

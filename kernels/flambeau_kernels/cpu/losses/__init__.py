@@ -65,7 +65,7 @@ _waiting = Waiting(FORMULA)
 
 def _note(a: np.ndarray, b: np.ndarray, scale: np.ndarray, made: np.ndarray) -> None:
     """Teach the formula what often comes to numpy."""
-    may_compile = _waiting.paid_for(2 * of_elements(a.size))
+    may_compile = _waiting.paid_for(2 * of_elements(a.size), a.dtype)
     if may_compile is None:
         return
     if made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(DIFFERENCE, a.dtype):

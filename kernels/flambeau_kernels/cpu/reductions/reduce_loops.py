@@ -43,7 +43,8 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.scalar.symbols import KINDS, Kind
 from flambeau_kernels.vocabulary import maximum, minimum, where
 
-from ..sums import lanes_of, sum_of
+from ..lanes import foresees
+from ..sums import lanes_of, sum_of, sums_of_two
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
@@ -55,6 +56,7 @@ __all__ = ["identity_of", "plan"]
 # Elements of a chunk: about 20 microseconds of a sum of float32.
 GRAIN = 131072
 BLOCK = 1024  # elements combined before the total is
+PAIRS = 64  # blocks from the first half of a piece that are added up beside those of its second half
 EIGHTS = 8  # groups of eight rows combined before totals are
 TILE = 256  # columns whose costly terms are kept on the stack, eight rows of them
 IN_VECTORS_FROM = 64  # elements of a row; shorter ones are faster in loops that LLVM repeats
@@ -161,15 +163,16 @@ def _rows_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, co
     items, _, pieces, _, _, k1, _, _, r0, r1, _ = found.cut.numbers
     kind, length = constants["BLOCK_KIND"], r1
     read = float32 if dtype.name in ("float16", "bfloat16") else KINDS[dtype.name]
-    loop = plain_rows
+    loop, in_pairs = plain_rows, False
     if length >= IN_VECTORS_FROM and kind is read and kind.family == "f":
         sums = constants["COMBINE"] == "add" and constants["TERM"] in ON_VECTORS
         extremes = constants["SIZES"] is not None and dtype.itemsize > 2  # of halves they would lose 3 %
         if sums or extremes:
             loop = vector_rows
+        in_pairs = sums and dtype.name != "bfloat16"      # whose neighbours are added first
     # Rows of one block at equal distances are little work each, so nothing else is looked at.
     short = pieces == 1 and r0 == 1 and r1 <= BLOCK and items <= k1
-    form = {**constants, "SHORT": short, "BFLOAT16": dtype.name == "bfloat16", "FAR": pieces > 1}
+    form = {**constants, "SHORT": short, "BFLOAT16": dtype.name == "bfloat16", "FAR": pieces > 1, "IN_PAIRS": in_pairs}
     return loop.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), form)
 
 
@@ -323,7 +326,7 @@ def sum_of_integers(p, n):
 
 
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
-         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT, BFLOAT16, FAR):  # fmt: skip
+         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT, BFLOAT16, FAR, IN_PAIRS):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -334,6 +337,8 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
             total = TOTAL_KIND(START)
             for k in range(from0, to0):
                 at = from1
+                if FAR and IN_PAIRS and not foresees(BLOCK_KIND):
+                    at, total = add_pairs(p + k * run, at, to1, total, TERM, BLOCK_KIND, TOTAL_KIND)
                 while at < to1:
                     q = p + (k * run + at)
                     size = min(BLOCK, to1 - at)
@@ -342,6 +347,22 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                     at += BLOCK
         out[item] = finished(total, count, FINISH, widened(out))
         item += 1
+
+
+def add_pairs(p, at, end, total, TERM, BLOCK_KIND, TOTAL_KIND):
+    """Where blocks that have no other to go with begin, and `total` with the sums of those before, added in order of their index."""
+    second = local(TOTAL_KIND, PAIRS)
+    while at + 2 * BLOCK <= end:
+        half = min((end - at) // (2 * BLOCK), PAIRS)
+        for j in rolled(range(half)):
+            q = p + (at + j * BLOCK)
+            some, other = sums_of_two(q, q + half * BLOCK, BLOCK, TERM, BLOCK_KIND)
+            total = total + TOTAL_KIND(some)
+            second[j] = TOTAL_KIND(other)
+        for j in rolled(range(half)):
+            total = total + second[j]
+        at += 2 * half * BLOCK
+    return at, total
 
 
 # Blocks that are combined in vectors need no more of LLVM, and compile in a third of the time.
