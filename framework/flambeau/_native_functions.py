@@ -62,10 +62,10 @@ def _int_mm(self: Any, mat2: Any) -> Any:
             raise RuntimeError(f"_int_mm: expected int8 matrices, got {x.dtype.name}; convert with .to(torch.int8)")
     a, b = self._array, mat2._array
     if a.__class__ is ndarray and b.__class__ is ndarray and a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and left_alone():
-        from flambeau_kernels.cpu.products import byte_products
+        from flambeau_kernels.cpu.products import narrow_products
 
-        if byte_products.pays(len(a), b.shape[1], len(b)):
-            return wrap(byte_products.product(a, b))
+        if narrow_products.pays(len(a), b.shape[1], len(b), 1):
+            return wrap(narrow_products.product(a, b))
     return fb.mm(self.to(fb.int32), mat2.to(fb.int32))
 
 

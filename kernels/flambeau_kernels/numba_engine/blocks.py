@@ -175,7 +175,7 @@ def _declaration(need: str) -> _Declared:
     if found is None:
         raise Unsupported(f"what numba cannot link: {need[:60]}")
     # Each function of numba is a module that is linked with others, so what a module defines is its own.
-    return _Declared(found[1], re.sub(r"^define ", "define internal ", need))
+    return _Declared(found[1], re.sub(r"^define (?!internal )", "define internal ", need))
 
 
 def _called(text: str, needs: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The kernel language: vectors of integers, and dot products of bfloat16 and of bytes, whose bits are those of every processor."""
+"""The kernel language: vectors of integers, and dot products of bfloat16, bytes and int16, whose bits are those of every processor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flambeau_kernels.engine.language import (
     broadcast,
     dot_bfloat16,
     dot_int8,
+    dot_int16,
     float32,
     int32,
     kernel,
@@ -92,6 +93,11 @@ def byte_dots(chunk, a, b, c, out, *, LANES):
     store(out, 0, dot_int8(load(a, 0, LANES), load(b, 0, LANES), load(c, 0, LANES)))
 
 
+@kernel
+def word_dots(chunk, a, b, c, out, *, LANES):
+    store(out, 0, dot_int16(load(a, 0, LANES), load(b, 0, LANES), load(c, 0, LANES)))
+
+
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32])
 def test_dot_products_of_bfloat16_add_the_second_of_each_pair_first(lanes):
     draw = np.random.default_rng(lanes)
@@ -120,8 +126,23 @@ def test_dot_products_of_bytes_are_exact_and_wrap_around(lanes):
     np.testing.assert_array_equal(out, (c + products).astype(np.int32))
 
 
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32])
+def test_dot_products_of_int16_are_exact_and_wrap_around(lanes):
+    draw = np.random.default_rng(lanes)
+    a, b = draw.integers(-(2**15), 2**15, (2, 2 * lanes)).astype(np.int16)
+    a[:2] = b[:2] = -(2**15)
+    c, out = draw.integers(-(2**31), 2**31, lanes).astype(np.int32), np.empty(lanes, np.int32)
+    c[0] = -(2**31)
+
+    word_dots.run(1, a.view(np.int32), b.view(np.int32), c, out, LANES=lanes)
+
+    products = (a.astype(np.int64) * b.astype(np.int64)).reshape(lanes, 2).sum(1)
+    np.testing.assert_array_equal(out, (c + products).astype(np.int32))
+
+
 @pytest.mark.parametrize(("made", "total", "feature", "instruction"), [
     (dots, "float32", "+avx512bf16", "vdpbf16ps"), (byte_dots, "int32", "+avx512vnni", "vpdpbusd"),
+    (word_dots, "int32", "+avx512bw", "vpmaddwd"),
 ])  # fmt: skip
 def test_dot_products_are_the_processors_own_where_it_has_them(made, total, feature, instruction):
     machine = llvm.machine()

@@ -4,7 +4,7 @@
 
 ==========================  ============================================================================================
 small products              numpy, whose call costs least; OpenBLAS computes them on one thread
-int8 and uint8              dot products of four (`byte_products.py`), where the processor has them
+int8, uint8 and int16       dot products of two or four neighbours (`narrow_products.py`), where the processor has them
 vectors of integers         `integer_dots.py`
 float32, float64, halves    our own kernels (`gemm/block.py`), cut into blocks that run on the thread pool; halves are summed
 and integers                in float32 and rounded once
@@ -368,11 +368,11 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         rows = b.T if m == 1 else a
         if k <= SHORT_ROW and rows.strides[1] == rows.itemsize and rows.strides[0] >= k * rows.itemsize:
             return _by_short_rows
-    if a.dtype.itemsize == 1 and a.ndim == b.ndim == 2 and bias is None and not accumulate:
-        from . import byte_products
+    if (a.dtype.itemsize == 1 or a.dtype.str[1:] == "i2") and a.ndim == b.ndim == 2 and bias is None and not accumulate:
+        from . import narrow_products
 
-        if byte_products.pays(m, n, k):
-            return _by_bytes
+        if narrow_products.pays(m, n, k, a.dtype.itemsize):
+            return _of_narrow_integers
     if count == 1 and a.ndim == b.ndim == 2 and has_microkernels():
         parts = _parts_of_sums(m, n, k)
         if parts > 1:
@@ -489,11 +489,13 @@ def _by_parts(accumulate: bool) -> Run:
     return run
 
 
-def _by_bytes(a: Any, b: Any, out: Any, bias: Any) -> None:
-    """Of bytes, whose last eight bits do not depend on whether they are read with a sign."""
-    from . import byte_products
+def _of_narrow_integers(a: Any, b: Any, out: Any, bias: Any) -> None:
+    """Of int16, or bytes, whose last eight bits do not depend on whether they are read with a sign."""
+    from . import narrow_products
 
-    np.copyto(out, byte_products.product(a.view(np.uint8), b.view(np.int8)), casting="unsafe")
+    if a.itemsize == 1:
+        a, b = a.view(np.uint8), b.view(np.int8)
+    np.copyto(out, narrow_products.product(a, b), casting="unsafe")
 
 
 def _by_elements(a: Any, b: Any, out: Any, bias: Any) -> None:

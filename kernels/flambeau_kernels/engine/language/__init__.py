@@ -24,7 +24,7 @@ one meaning in machine code:
 - functions of `math` are the C library's in float64, to the last bit; elementary functions that vectorise are words; a
   `Formula` is called on numbers like a word;
 - vectors (`load`, `broadcast`, `vector`) of integers have ``+ - * & | ^ << >>``, `minimum`, `maximum` and `abs`, those of floats
-  ``+ - * /`` and what is one instruction; kinds convert them. `dot_bfloat16` and `dot_int8` are the processor's own instructions
+  ``+ - * /`` and what is one instruction; kinds convert them. `dot_bfloat16`, `dot_int8`, `dot_int16` are the processor's instructions
   where it has them (AVX512_BF16, AVX512_VNNI, AVX_VNNI), and elsewhere some instructions with the same bits;
 - ``with flags("reassoc"):`` lets LLVM reorder the sums written inside, so that it can vectorise them.
 
@@ -43,7 +43,7 @@ import flambeau_kernels
 from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
 __all__ = [
-    "outlined", "bitcast", "bool8", "brief", "broadcast", "dot_bfloat16", "dot_int8", "flags", "float32", "float64",
+    "outlined", "bitcast", "bool8", "brief", "broadcast", "dot_bfloat16", "dot_int8", "dot_int16", "flags", "float32", "float64",
     "independent", "int16", "int32", "int64", "int8", "kernel", "lane_sum", "lanes", "load", "local", "multiply_add", "pointer",
     "prefetch", "repeated", "rolled", "run", "shuffle", "store", "uint16", "uint32", "uint64", "uint8", "unroll", "vector",
     "widened", "Kernel",
@@ -99,6 +99,8 @@ dot_bfloat16: Any = Construct("dot_bfloat16", "``dot_bfloat16(a, b, c)``: `c`, f
                               "lane of int32: the second of a pair is added first. Subnormal numbers may be taken for 0.")
 dot_int8: Any = Construct("dot_int8", "``dot_int8(a, b, c)``: `c`, int32, and the products of four uint8 in a lane of `a` with the four "
                           "int8 in one of `b`, both int32; exact, and wraps around as integers do.")
+dot_int16: Any = Construct("dot_int16", "``dot_int16(a, b, c)``: `c`, int32, and the products of two int16 in a lane of `a` with the two "
+                           "in one of `b`, both int32; exact, and wraps around as integers do.")
 lane_sum: Any = Construct("lane_sum", "The sum of a vector's lanes, added in pairs.")
 widened: Any = Construct("widened", "``widened(p)``: the kind an element of `p` has once loaded.")
 pointer: Any = Construct("pointer", "``pointer(address, kind)``: the pointer an int64 holds.")

@@ -11,6 +11,10 @@ from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.symbols import BOOL, F64, INT, Kind, Symbol
 
+# The instruction that multiplies int16 and adds neighbours' products, by the bits of a vector, and what a processor has it with.
+_PAIRS_OF_INT16 = {
+    128: (None, "@llvm.x86.sse2.pmadd.wd"), 256: ("avx2", "@llvm.x86.avx2.pmadd.wd"), 512: ("avx512bw", "@llvm.x86.avx512.pmaddw.d.512"),
+}
 _C_FUNCTIONS = frozenset(("cos", "exp", "lgamma", "log", "log1p", "pow", "sin", "tan"))
 
 
@@ -245,6 +249,26 @@ class Words(Values):
         for place in range(0, 32, 8):
             x = step("and", step("lshr", a, place), 255)
             y = step("ashr", step("shl", b, 24 - place), 24)
+            total = step("add", total, step("mul", x, y))
+        return total
+
+    def call_dot_int16(self, a: Symbol, b: Symbol, total: Symbol) -> Symbol:
+        kind, count, code = total.kind, self.dot_lanes("dot_int16", a, b, total, "int32"), self.code
+        machine = llvm.machine()
+        name = _PAIRS_OF_INT16.get(32 * count) if machine.triple.startswith("x86_64") else None
+        if name is not None and (name[0] is None or f"+{name[0]}" in machine.features.split(",")):
+            words = f"<{2 * count} x i16>"
+            pairs = [code.emit(Kind("raw", words, 16, "i"), f"bitcast {kind.llvm} {v.name} to {words}") for v in (a, b)]
+            code.needs.add(f"declare {kind.llvm} {name[1]}({words}, {words})")
+            both = code.emit(kind, f"call {kind.llvm} {name[1]}({words} {pairs[0].name}, {words} {pairs[1].name})")
+            return code.emit(kind, f"add {kind.llvm} {total.name}, {both.name}")
+
+        def step(operation: str, v: Symbol, by: Symbol | int) -> Symbol:
+            other = self.constant(by, kind) if isinstance(by, int) else by
+            return code.emit(kind, f"{operation} {kind.llvm} {v.name}, {other.name}")
+
+        for place in (16, 0):
+            x, y = (step("ashr", step("shl", v, place), 16) for v in (a, b))
             total = step("add", total, step("mul", x, y))
         return total
 
