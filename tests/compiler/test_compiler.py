@@ -168,6 +168,9 @@ def test_a_stance_is_a_call_a_context_and_a_decorator():
         return compiler.set_stance.now[0]
 
     assert (stance(), compiler.set_stance.now[0]) == ("fail_on_recompile", "default")
+    with pytest.raises(RuntimeError, match="a compiled function cannot change the stance"):
+        fb.compile(lambda x: (compiler.set_stance("force_eager"), x + 1)[1])(fb.ones(2))
+    assert compiler.set_stance.now[0] == "default"
     with pytest.raises(RuntimeError, match="unknown stance 'sometimes'"):
         compiler.set_stance("sometimes")
     with pytest.raises(RuntimeError, match="'default' alone"):

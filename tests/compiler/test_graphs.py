@@ -242,6 +242,8 @@ def test_parts_of_a_function_are_counted_apart() -> None:
             _dynamo.graph_break()
         return x
 
+    with _dynamo.config.patch(recompile_limit=2):
+        assert f(fb.ones(1)).item() == 120
     with _dynamo.config.patch(recompile_limit=2), compiler.set_stance("fail_on_recompile"):
         assert f(fb.ones(1)).item() == 120
         with pytest.raises(RuntimeError, match="Detected recompile"):
@@ -317,6 +319,10 @@ def test_stances() -> None:
 
     with compiler.set_stance("force_eager"):
         f(fb.ones(1))
+    with compiler.set_stance("eager_on_recompile"):
+        f(fb.ones(1))
+    with compiler.set_stance("fail_on_recompile"), pytest.raises(RuntimeError, match="recompile"):
+        f(fb.ones(1))
     assert not compiled
     f(fb.ones(1))
     with compiler.set_stance("fail_on_recompile"):
@@ -326,6 +332,8 @@ def test_stances() -> None:
     with compiler.set_stance("eager_on_recompile"):
         assert f(fb.ones(3)).tolist() == [2, 2, 2]
     assert len(compiled) == 1
+    assert f(fb.ones(3)).tolist() == [2, 2, 2]
+    assert len(compiled) == 2
     with compiler.set_stance(force_backend=lambda graph, inputs: lambda *args: (fb.zeros(1),)):
         assert fb.compile(lambda x: x * 5)(fb.ones(1)).item() == 0
 

@@ -254,12 +254,12 @@ class set_stance:  # PyTorch's name
     """Say what compiled functions do: a call, a context or a decorator.
 
     Args:
-        stance: "default"; "force_eager" runs functions as they are; where a backend of the program's own would be given another graph,
-            "eager_on_recompile" computes without it, and "fail_on_recompile" raises RuntimeError; "eager_then_compile" and
+        stance: "default"; "force_eager" runs functions as they are; where a backend of the program's own would be given a graph, the first
+            or another one, "eager_on_recompile" computes without it, and "fail_on_recompile" raises RuntimeError; "eager_then_compile" and
             "aot_eager_then_compile" run the first call of a function as it is, and give later ones to such a backend.
         force_backend: the backend for all compiled functions, only with the stance "default".
         skip_guard_eval_unsafe: accepted; there are no guards.
-    Raises: RuntimeError for another stance, or `force_backend` with one that is not "default".
+    Raises: RuntimeError for another stance, or `force_backend` with one that is not "default", or in a compiled function.
     """
 
     now: tuple[str, _backends.Backend | None] = ("default", None)  # the stance in force, and the backend for all
@@ -274,6 +274,8 @@ class set_stance:  # PyTorch's name
         self.__enter__()
 
     def __enter__(self) -> None:
+        if is_dynamo_compiling():
+            raise RuntimeError("set_stance: a compiled function cannot change the stance; set it where the function is called")
         set_stance.now = self.wanted
 
     def __exit__(self, *error: Any) -> None:

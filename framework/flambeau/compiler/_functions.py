@@ -341,19 +341,21 @@ class Function:
             return self.fn(*args, **kwargs)
         self.is_met = True
         names = _Names(self.fn, args, kwargs)
+        left: list[tuple[Step, tuple[int, ...]]] = []  # what the backend is to be given when the stance is another one
 
         def program(step: Step, wanted: tuple[int, ...], inputs: list[Tensor]) -> Any:
             from .._dynamo import config, exc
 
             place = len(recorder.breaks)
             before = self.compiled_at.get(place, 0)
-            if before and stance == "eager_on_recompile":
+            if stance == "eager_on_recompile":
+                left.append((step, wanted))
                 return Program(step, wanted, False)
             limit = self.backend.recompile_limit
             if before >= (config.recompile_limit if limit is None else limit) or self.compiled >= config.accumulated_recompile_limit:
                 self._refuse_more()
                 return Program(step, wanted, False)
-            if before and stance == "fail_on_recompile":
+            if stance == "fail_on_recompile":
                 raise RuntimeError(f"Detected recompile when torch.compile stance is 'fail_on_recompile': {_title(self.fn)}")
             if before and config.error_on_recompile:
                 raise exc.RecompileError(f"Recompiling function {_title(self.fn)}, and torch._dynamo.config.error_on_recompile is set")
@@ -370,7 +372,12 @@ class Function:
         recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), is_transparent=False)
         self.breaks, self.ran = recorder.breaks, recorder.ran
         before = self.compiled
-        result = _recorded(recorder, self.fn, args, kwargs)
+        try:
+            result = _recorded(recorder, self.fn, args, kwargs)
+        finally:
+            for step, wanted in left:
+                step.programs.pop(wanted, None)
+                step.node[2] = None
         if self.compiled > before:
             self._count(recorder.breaks[:-1])
         return result
