@@ -90,10 +90,16 @@ def test_reference_layers_compute_with_the_numbers_of_quantized_weights(name):
         ("ConvTranspose3d", (3, 4, 3), {"bias": False}),
     ],
 )
-def test_convolutions_of_dense_inputs_quantize_them(name, sizes, options, reduce_range):
+def test_convolutions_of_dense_inputs_quantize_them(name, sizes, options, reduce_range, monkeypatch):
     # PyTorch 2.13 gives other numbers than its own dense layers for transposed ones of several channels with 2 and 3 sizes.
     channels = (1, 1) if name in ("ConvTranspose2d", "ConvTranspose3d") else (4, 6)
     theirs = getattr(torch.nn, name)(*channels, 3, **options)
+    # PyTorch's usual engine adds two products of integers of all 8 bits up in 16 bits on processors without VNNI. The other one has no
+    # volumes, for which one product of each two is 0 then.
+    if not reduce_range and name.endswith("3d"):
+        theirs.weight.detach().mul_(torch.arange(channels[0])[:, None, None, None] + torch.arange(27).view(3, 3, 3) + 1 & 1)
+    elif not reduce_range:
+        monkeypatch.setattr(torch.backends.quantized, "engine", "qnnpack")
     ours = copied(getattr(fb.nn, name)(*channels, 3, **options), theirs)
     x = np.random.default_rng(0).standard_normal((2, channels[0], *sizes)).astype(np.float32)
     made = []

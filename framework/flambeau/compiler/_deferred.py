@@ -17,12 +17,13 @@ from ..nn.parameter import Parameter
 from ..ops import _dispatch
 from ..ops._derive import is_loaded_later
 from ..ops._spec import OPS
+from ..ops._spec.composite import entitle, entitled_later
 from ..ops.creation._options import scalar_of_dtype
 from ..tensor import Tensor, wrap
 from ._background import stand_in
 
 if TYPE_CHECKING:
-    from ._recorder import Recorder
+    pass
 
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
 _set_array, _set_node, _set_storage, _set_view_of, set_pending = (slot.__set__ for slot in _SLOTS.values())
@@ -36,8 +37,9 @@ class Deferred(Tensor):
     _plain_operand = True
 
 
-# Of a Deferred: the recorder, the number of its value, and a meta tensor of its looks. They are where its gradient will be.
-pending_of: Callable[[Any], tuple[Recorder, int, Tensor]] = _SLOTS["_gradient"].__get__
+# Of a Deferred: the recorder, the number of its value, a meta tensor of its looks, and perhaps the title of the node it will have. They are
+# where its gradient will be.
+pending_of: Callable[[Any], Any] = _SLOTS["_gradient"].__get__
 
 
 def settle(self: Deferred) -> None:
@@ -209,6 +211,8 @@ def is_no_view(made: Any) -> bool:
 
 def become(made: Any, result: Tensor) -> None:
     """Make the Deferred `made` what `result` is, whose place it takes wherever the tape knows it."""
+    if is_entitled(made):
+        entitle(result, pending_of(made)[_UNTITLED])
     _set_array(made, result._array)
     _set_node(made, result._node)
     storage = result._storage
@@ -222,6 +226,19 @@ def become(made: Any, result: Tensor) -> None:
         for at, ref in enumerate(views):
             if ref() is result:
                 views[at] = weakref.ref(made)
+
+
+def is_entitled(made: Any) -> bool:
+    """Whether a Deferred has a title for its node."""
+    return len(pending_of(made)) > _UNTITLED
+
+
+def _entitle_later(made: Any, title: str) -> None:
+    set_pending(made, (*pending_of(made)[:_UNTITLED], title))
+
+
+_UNTITLED = 3                                         # items of what a Deferred keeps that has no title for its node
+entitled_later[Deferred] = _entitle_later
 
 
 def is_there(a: Any) -> bool:

@@ -86,15 +86,15 @@ class _Kinds(Interpreter):
         self.formulas += op.kind == "elementwise"
         self.rows += op.in_rows is not None or has_kernel and op.deferrable and op.elements not in ("moved", "mapped")
 
-    def are_recorded(self, op: Any, history: bool) -> bool:
-        """Whether `op`, a composition of these, is the same taken apart, where a `history` is recorded or none is.
+    def are_recorded(self, op: Any) -> bool:
+        """Whether `op`, a composition of these, is the same taken apart.
 
-        It is where it has no plan of its own and no name for its node, or says that it rounds as its parts do; else where it is
-        elementwise operations and views, or another name for a row's: plans may have kernels that round otherwise.
+        It is where it has no plan of its own, or says that it rounds as its parts do; else where it is elementwise operations and views,
+        or another name for a row's: plans may have kernels that round otherwise.
         """
         if self.others:
             return False
-        if op.rounds_as_its_parts or not op.answers and not (history and op.names_its_node):
+        if not op.answers or op.rounds_as_its_parts:
             return True
         return not self.products and (not self.rows or self.rows == 1 and not self.formulas)
 
@@ -105,7 +105,7 @@ _MOST_COMPOSITIONS = 4096
 
 def is_the_same_apart(op: Any, args: tuple[Any, ...]) -> bool:
     """Whether the composition is the same taken apart, into what is recorded."""
-    name = (op, _state.grad_enabled(), *[_kind_of(a) for a in args])
+    name = (op, *[_kind_of(a) for a in args])
     if None in name:
         return False
     found = _the_same_apart.get(name)
@@ -139,7 +139,7 @@ def has_recorded_parts(op: Any, args: tuple[Any, ...]) -> bool:
             _dispatch._composed(op, tuple(given), None, False)
     except Exception:  # it reads values, or the operands are wrong, which it says itself
         return False
-    return kinds.are_recorded(op, _state.grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in _tensors_in(args)))
+    return kinds.are_recorded(op)
 
 
 def _as_pending(a: Any, kinds: _Kinds) -> Any:

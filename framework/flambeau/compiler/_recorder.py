@@ -37,7 +37,7 @@ from ..devices import device
 from ..nn.parameter import Parameter
 from ..tensor import Tensor
 from . import _explain
-from ._deferred import Deferred, become, is_no_view, pending_of, set_pending
+from ._deferred import Deferred, become, is_entitled, is_no_view, pending_of, set_pending
 from ._handlers import would_be_caught
 from ._operations import is_sound, is_the_same_apart, looking, maker_of, may_wait, meta_of, meta_of_argument, no_draws
 from ._steps import PLAIN, Constant, Step, are_equal, is_view, owner_of
@@ -459,7 +459,8 @@ class Recorder(Interpreter):
         if several is (step.several is None) or len(results) != len(step.results):
             return
         for number, one in enumerate(results, step.first):
-            if one.__class__ is not Deferred or pending_of(one)[:2] != (self, number):
+            # It has a title where the composition has one for its node, which is for the composition to give in each call.
+            if one.__class__ is not Deferred or pending_of(one)[:2] != (self, number) or is_entitled(one):
                 return
         made = maker_of(result.__class__) if several else _of_no_base if is_no_view(result) else None
         if not several or not any(map(is_no_view, results)):
@@ -471,14 +472,14 @@ class Recorder(Interpreter):
             return False
         if args[0].__class__ is not Deferred:         # it has been computed meanwhile
             return False
-        _, number, look = pending_of(args[0])
+        number, look = pending_of(args[0])[1:3]
         made = step.results[0]
         alike = made.dtype is look.dtype and made._array.shape == look._array.shape and made._array.strides == look._array.strides
         return alike and self._may_be_replaced(number)
 
     def _holds(self, a: Deferred) -> bool:
         """Whether a Deferred stands for a value of this path; what is left of earlier ones is garbage in a finalizer's hands."""
-        recorder, number, _ = pending_of(a)
+        recorder, number = pending_of(a)[:2]
         return recorder is self and number < len(self._made) and self._made[number]() is a
 
     def _pending_at(self, number: int, result: Tensor) -> Any:

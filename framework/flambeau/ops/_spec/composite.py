@@ -24,7 +24,6 @@ class CompositeOp(Op):
     """Other ops, composed; derivatives and devices follow from theirs."""
 
     kind = "composite"
-    names_its_node = False                            # see `result_shown_as`
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         answer = elsewhere(self, (target, *args), target, True) if self.by_kind else NotImplemented
@@ -77,13 +76,25 @@ class CompositeOp(Op):
             begin = _state.next_seq()
             made = fn(*args, **more)
             for x in made if isinstance(made, tuple) else (made,):
-                if x.__class__ is Tensor and (node := x._node) is not None and node.seq > begin:
-                    node = node.parents[0] if isinstance(node, OutputNode) else node
-                    node.__class__ = _entitled(node.__class__, title)
+                if x.__class__ is Tensor:
+                    entitle(x, title, begin)
+                elif (later := entitled_later.get(x.__class__)) is not None and all(x is not a for a in args):
+                    later(x, title)
             return made
 
         self.fn = wraps(fn)(named)
-        self.names_its_node = True
+
+
+# How results get their title that have no node yet, by their class.
+entitled_later: dict[type, Callable[[Any, str], None]] = {}
+
+
+def entitle(result: Tensor, title: str, begin: int = -1) -> None:
+    """Name the node of `result` `title`, if it was made after the number `begin` was given out."""
+    node = result._node
+    if node is not None and node.seq > begin:
+        node = node.parents[0] if isinstance(node, OutputNode) else node
+        node.__class__ = _entitled(node.__class__, title)
 
 
 @cache
