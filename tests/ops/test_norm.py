@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 import flambeau.nn.functional as F
+import flambeau_kernels as kernels
 from flambeau.utils.flop_counter import FlopCounterMode
 
 RNG = np.random.default_rng(0)
@@ -324,8 +325,10 @@ def test_groups_of_channels_that_lie_last_are_normalized_as_exactly_as_planes(sh
             np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
         return
     exact = gradients(*(t.double() for t in (x, weight, bias, grad)), memory=fb.contiguous_format)
+    # numpy sums in float32, in another order on each processor: means are right to half a rounding of theirs.
+    of_means = fb.finfo(kind).eps / 2 * (abs(offset) + 1) if kernels.backend() == "numpy" else 0.0
     for got, before, expected in zip(made[0], planes, exact, strict=True):
-        assert np.square(got - expected).mean() ** 0.5 <= 1.25 * np.square(before - expected).mean() ** 0.5
+        assert np.square(got - expected).mean() ** 0.5 <= max(1.25 * np.square(before - expected).mean() ** 0.5, of_means)
 
 
 def test_groups_of_channels_that_lie_last_keep_to_themselves_what_is_not_finite():

@@ -271,6 +271,8 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
     STEP = 2 if PAIRS else 1
     panel = local(widened(packed), DEPTH * WIDTH)
     BLOCK = -(-MOST // ROWS) * ROWS
+    # Tiles of six leave four of 64 channels, or of 256, for which there is a tile too.
+    MIDDLE = ROWS * 2 // 3 if ROWS % 4 else ROWS // 2
     # Squares begin in the last rows, and go beyond them.
     sums = local(KIND, (BLOCK + SIDE) * WIDTH + SIDE)
     taps, blocks = geometry[TAPS], geometry[OUTPUT_BLOCKS]
@@ -304,8 +306,10 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
                     for r in unroll(range(ROWS)):
                         for j in unroll(range(0, WIDTH, LINE // (KIND.bits // 8))):
                             prefetch(target + ((o + r) * geometry[OUT_CHANNEL] + (place + j)))
-                if left > ROWS // 2:
+                if left > MIDDLE:
                     multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS, PAIRS)
+                elif MIDDLE > ROWS // 2 and left > ROWS // 2:
+                    multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, MIDDLE, ROWS, LANES, VECTORS, PAIRS)
                 else:
                     multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS, PAIRS)
                 if SIDE == 0 and k + depth == taps:
