@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from ..ops.creation._options import scalar_of_dtype
 from ..tensor import Tensor, wrap
 from ._background import stand_in
 
-if TYPE_CHECKING:
-    pass
-
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
 _set_array, _set_node, _set_storage, _set_view_of, set_pending = (slot.__set__ for slot in _SLOTS.values())
 _get_view_of = _SLOTS["_view_of"].__get__
@@ -40,6 +37,7 @@ class Deferred(Tensor):
 # Of a Deferred: the recorder, the number of its value, a meta tensor of its looks, and perhaps the title of the node it will have. They are
 # where its gradient will be.
 pending_of: Callable[[Any], Any] = _SLOTS["_gradient"].__get__
+_UNTITLED = 3                                         # items of one that has no title
 
 
 def settle(self: Deferred) -> None:
@@ -237,7 +235,6 @@ def _entitle_later(made: Any, title: str) -> None:
     set_pending(made, (*pending_of(made)[:_UNTITLED], title))
 
 
-_UNTITLED = 3                                         # items of what a Deferred keeps that has no title for its node
 entitled_later[Deferred] = _entitle_later
 
 

@@ -61,26 +61,18 @@ for (_, _n), _op in UPSAMPLES.items():
     _resampling_operator(_op, _n)
 
 
-def _of_mask(run: Any, grad: Any, input: Any, grid: Any, output_mask: Any) -> Any:
-    """The gradients that `output_mask` asks for, None in the place of the others."""
-    return gradients_of(run, grad, (input, grid), output_mask) if any(output_mask) else (None, None)
+def _sampler_operator(op: Any, samples: str) -> Any:
+    """The gradients of the sampler `op` by its input and by the places, as an operator of the same options."""
+    def made(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
+        options = interpolation_mode, padding_mode, align_corners
+        if not any(output_mask):
+            return None, None
+        return gradients_of(lambda x, at: op(x, at, *options), grad_output, (input, grid), output_mask)
+
+    made.__name__ = f"{op.name}_backward"
+    made.__doc__ = f"The gradients of `{op.name}` by its input and by places, those of them that `output_mask` says, else None."
+    return composite(surface=0, reads_parts=True, samples=f"{samples}, 0, 0, False, [True, True]")(made)
 
 
-@composite(
-    surface=0, reads_parts=True,
-    samples="x(1, 2, 3, 2), x(1, 2, 4, 3), x(1, 3, 2, 2, low=-0.9, high=0.9), 0, 0, False, [True, True]",
-)
-def grid_sampler_2d_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
-    """The gradients of `grid_sampler_2d` by images and places."""
-    options = interpolation_mode, padding_mode, align_corners
-    return _of_mask(lambda x, at: grid_sampler_2d(x, at, *options), grad_output, input, grid, output_mask)
-
-
-@composite(
-    surface=0, reads_parts=True,
-    samples="x(1, 2, 2, 3, 2), x(1, 2, 3, 4, 3), x(1, 2, 3, 2, 3, low=-0.9, high=0.9), 0, 0, False, [True, True]",
-)
-def grid_sampler_3d_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
-    """The gradients of `grid_sampler_3d` by volumes and places."""
-    options = interpolation_mode, padding_mode, align_corners
-    return _of_mask(lambda x, at: grid_sampler_3d(x, at, *options), grad_output, input, grid, output_mask)
+_sampler_operator(grid_sampler_2d, "x(1, 2, 3, 2), x(1, 2, 4, 3), x(1, 3, 2, 2, low=-0.9, high=0.9)")
+_sampler_operator(grid_sampler_3d, "x(1, 2, 2, 3, 2), x(1, 2, 3, 4, 3), x(1, 2, 3, 2, 3, low=-0.9, high=0.9)")

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import flambeau_kernels as kernels
-
 from ..._arrays import MetaArray
 from ..._warn import warn
 from ...tensor import Tensor
@@ -211,24 +209,25 @@ def _looked_up_vjp_on_arrays(grad, input, grid, mode, padding, align, needs_inpu
 
 
 def _has_no_kernel(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> bool:
-    """Whether no kernel looks the images up at once, so that the tape holds the parts of the lookup."""
-    if not isinstance(input._array, np.ndarray) or kernels.backend() == "numpy":
+    """Whether no kernels look the images up and differentiate at once, so that the tape holds the parts of the lookup."""
+    from flambeau_kernels.cpu.images import grid_lookups
+
+    if not isinstance(input._array, np.ndarray) or not grid_lookups.has_gradients(input._array.dtype):
         return True
-    modes = _NAMES_OF_MODES.get(interpolation_mode), _NAMES_OF_PADDINGS.get(padding_mode)
-    return None in modes or _planned_grid_sample(input, grid, *modes, bool(align_corners)) is None
+    modes = _names_of(interpolation_mode, padding_mode)
+    return modes is None or _planned_grid_sample(input, grid, *modes, bool(align_corners)) is None
 
 
 def _by_number(
     op: str, input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    if interpolation_mode not in _NAMES_OF_MODES or padding_mode not in _NAMES_OF_PADDINGS:
+    modes = _names_of(interpolation_mode, padding_mode)
+    if modes is None:
         raise RuntimeError(
             f"{op}: no interpolation_mode {interpolation_mode} or no padding_mode {padding_mode}; each is "
             f"0, 1 or 2"
         )
-    return _grid_sample(
-        op, input, grid, _NAMES_OF_MODES[interpolation_mode], _NAMES_OF_PADDINGS[padding_mode], bool(align_corners)
-    )
+    return _grid_sample(op, input, grid, *modes, bool(align_corners))
 
 
 @composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
@@ -269,8 +268,14 @@ grid_sampler_3d.in_pieces("nc*,n*->nc*")
 
 
 def _with_modes_by_name(input, grid, interpolation_mode, padding_mode, align_corners):
-    modes = _NAMES_OF_MODES.get(interpolation_mode), _NAMES_OF_PADDINGS.get(padding_mode)
-    return None if None in modes else grid_sample.answer(input, grid, *modes, bool(align_corners))
+    modes = _names_of(interpolation_mode, padding_mode)
+    return None if modes is None else grid_sample.answer(input, grid, *modes, bool(align_corners))
+
+
+def _names_of(interpolation_mode: int, padding_mode: int) -> tuple[str, str] | None:
+    """What `grid_sample` calls the modes; None for numbers that mean none."""
+    mode, padding = _NAMES_OF_MODES.get(interpolation_mode), _NAMES_OF_PADDINGS.get(padding_mode)
+    return None if mode is None or padding is None else (mode, padding)
 
 
 _NAMES_OF_MODES, _NAMES_OF_PADDINGS = ({number: name for name, number in table.items()} for table in (_MODES, _PADDINGS))

@@ -368,7 +368,7 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         rows = b.T if m == 1 else a
         if k <= SHORT_ROW and rows.strides[1] == rows.itemsize and rows.strides[0] >= k * rows.itemsize:
             return _by_short_rows
-    if (a.dtype.itemsize == 1 or a.dtype.str[1:] == "i2") and a.ndim == b.ndim == 2 and bias is None and not accumulate:
+    if (a.dtype.itemsize == 1 or a.dtype == np.int16) and a.ndim == b.ndim == 2 and bias is None and not accumulate:
         from . import narrow_products
 
         if narrow_products.pays(m, n, k, a.dtype.itemsize):
