@@ -69,7 +69,9 @@ def test_a_backend_is_not_given_the_filter() -> None:
 @pytest.mark.parametrize(("limit", "expected"), [(None, 8), (2, 2), (0, 0), (20, 12)])
 def test_a_function_may_have_a_limit_of_its_own_for_graphs(limit: int | None, expected: int) -> None:
     made: list[Any] = []
-    f = fb.compile(lambda x, n: x * n, backend=lambda graph, inputs: (made.append(1), graph.forward)[1], recompile_limit=limit)
+    f = fb.compile(
+        lambda x, n: x * n, backend=lambda graph, inputs: (made.append(1), graph.forward)[1], dynamic=False, recompile_limit=limit
+    )  # fmt: skip
 
     assert [f(fb.ones(1), n).item() for n in range(12)] == list(range(12))
     assert len(made) == expected

@@ -222,7 +222,7 @@ def test_explain_counts_graphs_and_says_why_they_end() -> None:
 
 def test_a_path_too_many_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
-    f = fb.compile(lambda x, n: x * n, backend=lambda graph, inputs: (compiled.append(1), graph.forward)[1])
+    f = fb.compile(lambda x, n: x * n, backend=lambda graph, inputs: (compiled.append(1), graph.forward)[1], dynamic=False)
 
     with _dynamo.config.patch(recompile_limit=2):
         assert [f(fb.ones(1), n).item() for n in range(5)] == [0, 1, 2, 3, 4]

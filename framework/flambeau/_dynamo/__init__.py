@@ -34,7 +34,7 @@ __all__ = [
 
 
 def mark_dynamic(t: Any, index: Any, **settings: Any) -> None:
-    """Say that dimension `index` of `t` (or each of several) has many sizes: compiled programs shall not specialise on it."""
+    """Say that dimension `index` of `t` (or each of several) has many sizes: graphs have it as an input."""
     _mark(t, "_dynamo_dynamic_indices", index)
 
 
@@ -44,7 +44,7 @@ def maybe_mark_dynamic(t: Any, index: Any) -> None:
 
 
 def mark_static(t: Any, index: Any = None) -> None:
-    """Say that dimension `index` of `t` (None: every one) has one size. Modules and their classes may be marked, too."""
+    """Say that the size of dimension `index` of `t` (None: of all) is no input of graphs. Modules and their classes may be marked, too."""
     if isinstance(t, type) or not hasattr(t, "dim"):
         t._dynamo_marked_static = True
         return
@@ -98,9 +98,11 @@ def run(fn: Any = None) -> Any:
     return (lambda found: found) if fn is None else fn
 
 
-def optimize(backend: Any = "inductor", *, nopython: bool = False, guard_export_fn: Any = None, **settings: Any) -> Any:
+def optimize(
+    backend: Any = "inductor", *, nopython: bool = False, guard_export_fn: Any = None, dynamic: bool | None = None, **settings: Any
+) -> Any:  # fmt: skip
     """A decorator as `compile`'s; `nopython` is its `fullgraph`."""
-    chosen = _check_settings(backend, None, None)
+    chosen = _check_settings(backend, None, None)._replace(dynamic=dynamic)
     return lambda fn: eval_frame.optimized(fn, chosen, nopython)
 
 

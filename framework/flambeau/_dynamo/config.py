@@ -1,6 +1,8 @@
 """Settings of PyTorch's compiler that programs change: kept as set. Setting what is none raises AttributeError.
 
-`disable`, `suppress_errors`, the limits, `error_on_recompile`, `debug_dir_root`, `repro_after` and `repro_level` have a meaning here.
+`disable`, `suppress_errors`, the limits, `error_on_recompile`, `debug_dir_root`, `repro_after` and `repro_level` have a meaning here; so
+have, of graphs for many sizes, `automatic_dynamic_shapes`, `assume_static_by_default`, `specialize_int`, `specialize_float` and
+`force_parameter_static_shapes`.
 """
 
 from __future__ import annotations

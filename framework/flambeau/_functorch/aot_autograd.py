@@ -16,6 +16,7 @@ from .. import _logging, autograd
 from .._on_demand import names_on_demand
 from .._state import grad_enabled
 from .._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from .._symbolic import SymFloat, SymInt
 from ..func.modules import functional_call
 from ..fx.experimental._sources import ConstantSource
 from ..fx.experimental.proxy_tensor import _symbolic_mode, make_fx
@@ -23,6 +24,7 @@ from ..fx.graph import Graph
 from ..fx.graph_module import GraphModule
 from ..fx.passes.functionalize import functionalize_graph
 from ..nn import Module
+from ..nn.parameter import Parameter
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._aot_memory import Arguments, Use, have_a_base, shared
@@ -152,13 +154,16 @@ def _named(gm: GraphModule, fakes: list[Any], tangents: list[Any], name: str) ->
 
 
 class _Compiled:
-    """A function of leaves, compiled for one signature of them."""
+    """A function of leaves, compiled for one signature of them; where sizes are symbols, `dynamic`, for all sizes that `fits` tells.
+
+    If it is `of_graph`, a graph that `compile` has made, floats are symbols too, and sizes of parameters none.
+    """
 
     def __init__(
         self, flat: Callable[..., list[Any]], leaves: list[Any], fw: Any, bw: Any, inference: Any, partition: Any, table: Any,
-        functional: bool = True, dynamic: bool = False,
+        functional: bool = True, dynamic: bool = False, of_graph: bool = False,
     ) -> None:  # fmt: skip
-        self.flat, self.table, self.functional = flat, table, functional
+        self.flat, self.table, self.functional, self.of_graph = flat, table, functional, of_graph
         self.only_for: list[Any] | None = None
         self._begin(dynamic)
         number = next(_numbers)
@@ -222,13 +227,18 @@ class _Compiled:
 
     def _fake(self, x: Any, at: int) -> Any:
         env = self.mode.shape_env
-        if type(x) is int and env is not None:
-            source = ConstantSource(f"input{at}")
-            return env.create_symintnode(env.create_symbol(x, source, positive=None), hint=x, source=source)
+        source = ConstantSource(f"input{at}")
+        if self.of_graph and type(x) in (float, SymFloat) and env is not None:
+            n = x if type(x) is float else float(x.node.shape_env.size_hint(x.node.expr))
+            return env.create_symfloatnode(env.create_unspecified_symbol(n, source), hint=n, source=source)
+        if type(x) in (int, SymInt) and env is not None:
+            n, is_size = (x, None) if type(x) is int else _known_of(x)
+            return env.create_symintnode(env.create_symbol(n, source, positive=is_size), hint=n, source=source)
         if not isinstance(x, Tensor):
             return x
         if not isinstance(x, FakeTensor):
-            return self.mode.from_tensor(x, source=None if env is None else ConstantSource(f"input{at}"))
+            static = True if self.of_graph and isinstance(x, Parameter) else None
+            return self.mode.from_tensor(x, static_shapes=static, source=None if env is None else source)
         made = FakeTensor(self.mode, fb.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta"), x.device)
         return made.requires_grad_() if x.requires_grad else made
 
@@ -394,6 +404,12 @@ class _Compiled:
         return found
 
 
+def _known_of(n: SymInt) -> tuple[int, bool | None]:
+    """The value at hand of a symbolic number, and True if it is no less than 0 in any case, else None."""
+    env, expr = n.node.shape_env, n.node.expr
+    return int(env.size_hint(expr)), True if env.bound_sympy(expr).lower >= 0 else None
+
+
 def _laid_out(x: Any, strides: tuple[int, ...]) -> Any:
     """`x`, or a copy of it, with these strides."""
     if not isinstance(x, Tensor) or x.stride() == strides:
@@ -541,7 +557,8 @@ def aot_module_simplified(
 
     Args:
         mod: a module whose forward takes tensors and gives a tuple of them.
-        args: values of its arguments, fake or real.
+        args: values of its arguments, fake or real. With symbolic numbers among them all sizes are symbols of the graphs, which are made
+            anew where their guards do not hold.
         fw_compiler, bw_compiler, partition_fn, decompositions, inference_compiler: as for `aot_function`.
         keep_inference_input_mutations: taken for PyTorch's sake.
     Raises: RuntimeError if the forward gives no tuple.
@@ -557,10 +574,20 @@ def aot_module_simplified(
             raise RuntimeError("Graph output must be a (). Change the module to have tuple outputs, or use aot_module instead.")
         return list(results)
 
-    made = _Compiled(flat, [*held(), *args], fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions)
+    dynamic = any(isinstance(x, (SymInt, SymFloat)) for x in args)
+
+    def make(leaves: list[Any]) -> _Compiled:
+        return _Compiled(flat, leaves, fw_compiler, bw_compiler, inference_compiler, partition_fn, decompositions, True, dynamic, dynamic)
+
+    known = [make([*held(), *args])]
 
     def forward(*args: Any) -> list[Any]:
-        return made([*held(), *args])
+        leaves = [*held(), *args]
+        made = next((one for one in known if one.fits(leaves)), None) if dynamic else known[0]
+        if made is None:
+            made = make(leaves)
+            known.append(made)
+        return made(leaves)
 
     forward.zero_grad = mod.zero_grad  # type: ignore[attr-defined]  # as PyTorch's has
     forward.named_parameters = mod.named_parameters  # type: ignore[attr-defined]

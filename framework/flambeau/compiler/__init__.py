@@ -56,7 +56,10 @@ def compile(  # PyTorch's name
         model: what to compile, or None.
         fullgraph: raise `torch._dynamo.exc.Unsupported` when Python asks for a value, as `item()` and ``if x > 0`` do; with a backend
             of this package at the first call.
-        dynamic, shapes_spec: accepted; a program belongs to its shapes, and another shape costs no more than recording.
+        dynamic: whether sizes are inputs of the graphs that a backend of the program's own is given, so that one is for many sizes: at once
+            (True), never but for marked ones (False), or where a second call has other sizes (None). What this package compiles does not
+            depend on sizes.
+        shapes_spec: accepted.
         backend: the name of a backend, see `list_backends`, by default `get_default_backend`, or a function:
             ``backend(graph_module, example_inputs)`` returns a function of tensors like the example inputs, which returns the graph's
             results. Functions get `options` as a keyword.
@@ -80,6 +83,7 @@ def compile(  # PyTorch's name
         }  # fmt: skip
         return lambda found: compile(found, options=options, disable=disable, **settings)
     chosen = _check_settings(get_default_backend() if backend is None else backend, mode, options)
+    chosen = chosen._replace(dynamic=dynamic)
     if recompile_limit is not None:
         chosen = chosen._replace(recompile_limit=recompile_limit)
     if disable:

@@ -15,7 +15,8 @@ class Backend(NamedTuple):
 
     Of the latter, `replays` says that programs run without the Python that recorded them, `verify_every` how often that is checked,
     `freezes` that what follows from tensors that are no arguments is computed once, and `tunes` that calls are timed with fused kernels
-    and without. Of the former, `recompile_limit` says how many graphs of one part of a function there are; None as the settings say.
+    and without. Of the former, `recompile_limit` says how many graphs of one part of a function there are, None as the settings say, and
+    `dynamic` whether sizes are inputs of graphs: at once, never, or None where they have changed.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Backend(NamedTuple):
     freezes: bool = False
     tunes: bool = False
     recompile_limit: int | None = None
+    dynamic: bool | None = None
 
 
 def _eager(gm: Any, example_inputs: Any, **settings: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import _logging
 from ..autograd import tape
+from ..tensor import Tensor
 
 _recordings = logging.getLogger("flambeau.compiler")
 _programs = logging.getLogger("flambeau._inductor")
@@ -297,7 +298,8 @@ def tell_graph(title: str, graph: Any) -> None:
         _graph.debug("TABULATED GRAPH of %s\n%s", title, graph.graph._tabulated())
     if _guards.isEnabledFor(logging.DEBUG):
         inputs = [(node.name, node.meta["example_value"]) for node in graph.graph.nodes if node.op == "placeholder"]
-        lines = [f"    {name}: {looks_of(x)}, strides {list(x.stride())}" for name, x in inputs]
+        looks = [f"{looks_of(x)}, strides {list(x.stride())}" if isinstance(x, Tensor) else "any number" for _, x in inputs]
+        lines = [f"    {name}: {look}" for (name, _), look in zip(inputs, looks, strict=True)]
         _guards.debug("GUARDS of %s: the same operations in the same order with the same constants, and\n%s", title, "\n".join(lines))
 
 

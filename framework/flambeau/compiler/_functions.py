@@ -19,7 +19,7 @@ from . import _explain, _programs, set_stance
 from ._backends import Backend
 from ._deferred import Deferred
 from ._programs import Program
-from ._recorder import Recorder, ambient_now
+from ._recorder import MOST_BRANCHES, Recorder, ambient_now
 from ._steps import Step, looks_of
 
 _local = _state.local
@@ -146,6 +146,9 @@ class Function:
         self.usual: list[Any] = [None, None]
         self.compiled = 0
         self.compiled_at: dict[int, int] = {}         # how often, by the number of the segment in its call
+        self.many: dict[Any, list[Any]] = {}          # what was compiled, by that number and the form of paths
+        self.varied: dict[int, Any] = {}              # by that number, sizes that have changed
+        self.paths: dict[int, int] = {}               # and how many paths the tree has there
         self.is_met = False                           # whether a call has been given to a backend of the program's own
         self.breaks: list[str] = []                   # why the graphs of the last call end
         self.ran: list[Any] = []                      # and what was made of each of these
@@ -334,8 +337,10 @@ class Function:
 
     def _through(self, backend: Backend, stance: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result computed by what `backend` makes of the recorded graphs."""
-        from . import _graphs
+        from . import _graphs, _sizes
 
+        if max(self.paths.values(), default=0) > MOST_BRANCHES - 4:  # soon a step would have too many behind it for more to be recorded
+            self.root, self.paths = Step(None, [], (), None), {}
         if stance in ("eager_then_compile", "aot_eager_then_compile") and not self.is_met:
             self.is_met = True
             return self.fn(*args, **kwargs)
@@ -347,6 +352,13 @@ class Function:
             from .._dynamo import config, exc
 
             place = len(recorder.breaks)
+            self.paths[place] = self.paths.get(place, 0) + 1
+            form = _sizes.form_of(step, wanted, inputs, ambient_now())
+            known = self.many.setdefault((place, form.key), [])
+            for one in known:
+                found = one.of(form)
+                if found is not None:
+                    return found
             before = self.compiled_at.get(place, 0)
             if stance == "eager_on_recompile":
                 left.append((step, wanted))
@@ -362,7 +374,10 @@ class Function:
             self.compiled += 1
             self.compiled_at[place] = before + 1
             try:
-                return _graphs.compiled(step, wanted, inputs, names, backend)
+                varied = self.varied.setdefault(place, _sizes.Varied()).note(inputs, names)
+                symbols = _sizes.symbols_of(form, [one.form for one in known], inputs, varied, self.backend.dynamic)
+                known.append(_graphs.compiled(step, wanted, inputs, names, backend, form, symbols))
+                return known[-1].of(form)
             except exc.BackendCompilerFailed as error:
                 if not config.suppress_errors:
                     raise

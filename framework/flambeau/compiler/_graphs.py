@@ -14,7 +14,7 @@ from ..nn import Module
 from ..ops._dispatch import public_function
 from ..ops._spec.base import FUNCTION
 from ..tensor import Tensor
-from . import _explain
+from . import _explain, _sizes
 from ._backends import Backend
 from ._deferred import become
 from ._refs import read_by
@@ -25,19 +25,22 @@ _SIGNS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "true_d
 
 
 class Compiled:
-    """A program that is a callable of a backend: it takes the inputs and gives the values that are asked for."""
+    """A program that is a callable of a backend: it takes the inputs and gives the values that are asked for.
+
+    `given` are its arguments: numbers of inputs, and numbers that are passed as they are, each in a `Constant`.
+    """
 
     chains = ()
     seconds = 0.0
     bytes_at_most = None
 
-    def __init__(self, graph: fx.GraphModule, call: Callable[..., Any], used: list[int], wanted: tuple[int, ...]) -> None:
-        self.graph, self.call, self.used, self.wanted = graph, call, used, wanted
+    def __init__(self, graph: fx.GraphModule, call: Callable[..., Any], given: list[Any], wanted: tuple[int, ...]) -> None:
+        self.graph, self.call, self.given, self.wanted = graph, call, given, wanted
         self.calls = 0
 
     def __call__(self, inputs: list[Tensor], made: dict[int, Any]) -> None:
         self.calls += 1
-        results = self.call(*[inputs[at] for at in self.used])
+        results = self.call(*[inputs[at] if at.__class__ is int else at.value for at in self.given])
         if isinstance(results, Tensor):
             results = (results,)
         if len(results) != len(self.wanted):
@@ -51,15 +54,40 @@ class Compiled:
                 one._view_of = (taken[id(one._view_of[0])], *one._view_of[1:])
 
 
-def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: Any, backend: Backend) -> Compiled:
-    """The path that ends in `step` as `backend` compiles it.
+class Many:
+    """What a backend has made of the graph of a path, for all paths that it is right for: see `_sizes`.
+
+    `given` are the graph's arguments: numbers of inputs, and of `symbols`, each in a `Constant`.
+    """
+
+    def __init__(
+        self, form: _sizes.Form, symbols: _sizes.Symbols | None, graph: fx.GraphModule, call: Callable[..., Any], given: list[Any],
+        wanted: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        self.form, self.symbols, self.graph, self.call, self.given, self.wanted = form, symbols, graph, call, given, wanted
+
+    def of(self, form: _sizes.Form) -> Compiled | None:
+        """The program of a path with the same key; None if it needs another graph."""
+        values = _sizes.values_of(form, self.symbols, self.form)
+        if values is None:
+            return None
+        given = [at if at.__class__ is int else Constant(values[at.value]) for at in self.given]
+        return Compiled(self.graph, self.call, given, self.wanted)
+
+
+def compiled(
+    step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: Any, backend: Backend, form: _sizes.Form,
+    symbols: _sizes.Symbols | None,
+) -> Many:  # fmt: skip
+    """The path that ends in `step`, and has the `form`, as `backend` compiles it, with `symbols` as inputs.
 
     Raises: `BackendCompilerFailed` when it raises, or gives what cannot be called.
     """
     from .._dynamo import config, exc, utils
 
-    graph, used = graph_of(step, wanted, inputs, names)
-    examples = [inputs[at] for at in used]
+    graph, given = graph_of(step, wanted, inputs, names, form, symbols)
+    examples = [inputs[at] if at.__class__ is int else symbols.values[at.value] for at in given]  # type: ignore[union-attr]
+    shown = [inputs[at] if at.__class__ is int else symbols.numbers[at.value] for at in given]  # type: ignore[union-attr]
     if _explain.shows_graphs():
         _explain.tell_graph(names.title, graph)
     utils.counters["stats"]["unique_graphs"] += 1
@@ -70,13 +98,13 @@ def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: A
         if not callable(call):
             raise TypeError(f"the backend must return a function, not {type(call).__name__}")
     except Exception as error:
-        shown = _shown_by(original, examples, backend, error, runs=False)
-        raise exc.BackendCompilerFailed(backend.name, error, shown) from error
+        script = _shown_by(original, shown, backend, error, runs=False)
+        raise exc.BackendCompilerFailed(backend.name, error, script) from error
     if config.repro_after is not None:
         call = _showing_failures(call, original, backend)
         if config.repro_level >= 4:
-            _check_accuracy(original, examples, backend)
-    return Compiled(graph, call, used, wanted)
+            _check_accuracy(original, shown, backend)
+    return Many(form, symbols, graph, call, given, wanted)
 
 
 def _showing_failures(call: Callable[..., Any], graph: fx.GraphModule, backend: Backend) -> Callable[..., Any]:
@@ -139,32 +167,51 @@ def graph_of_looks(step: Step, wanted: tuple[int, ...]) -> tuple[fx.GraphModule,
     return graph, [looks[at] for at in used]
 
 
-def graph_of(step: Step, wanted: tuple[int, ...], inputs: Any, names: Any) -> tuple[fx.GraphModule, list[int]]:
-    """The path that ends in `step` as a module of the inputs that it reads; the numbers of these."""
+def graph_of(
+    step: Step, wanted: tuple[int, ...], inputs: Any, names: Any, form: _sizes.Form | None = None, symbols: _sizes.Symbols | None = None
+) -> tuple[fx.GraphModule, list[Any]]:
+    """The path that ends in `step` as a module, and its arguments: numbers of the inputs that it reads and, in Constants, of `symbols`."""
     graph = fx.Graph()
     steps = step.path()
     used = sorted({at for one in steps for at in _inputs_of(one.refs)})
     nodes: dict[int, Any] = {}
+    given: list[Any] = []
+    waiting = {} if symbols is None or form is None else symbols.before(form)
+    numbers: dict[int, Any] = {}                      # nodes of symbols
+
+    def put(at: int | None) -> None:
+        for index in waiting.get(at, ()):
+            value = symbols.values[index]  # type: ignore[union-attr]  # without them nothing waits
+            node = numbers[index] = graph.placeholder(str(value), type_expr=type(value))
+            node.meta["example_value"] = value
+            given.append(Constant(index))
+
     for at in used:
+        put(at)
         node = nodes[-1 - at] = graph.placeholder(names is not None and names.of(inputs[at]) or f"l_input_{at}_")
         node.meta["example_value"] = inputs[at]
-
-    write_steps(graph, steps, nodes, set(wanted))
+        given.append(at)
+    put(None)
+    constants = {} if symbols is None or form is None else symbols.constants(form, steps, numbers)
+    write_steps(graph, steps, nodes, set(wanted), constants)
     graph.output(tuple([nodes[value] for value in wanted]))
-    return fx.GraphModule(Module(), graph), used
+    return fx.GraphModule(Module(), graph), given
 
 
-def write_steps(graph: fx.Graph, steps: list[Step], nodes: dict[int, Any], wanted: set[int]) -> None:
+def write_steps(
+    graph: fx.Graph, steps: list[Step], nodes: dict[int, Any], wanted: set[int], constants: dict[int, Any] | None = None
+) -> None:
     """Add the calls of `steps` to `graph`.
 
     Args:
         nodes: by number, the nodes of inputs (below zero); those of values are added.
         wanted: values that are read beside what steps read.
+        constants: by the identity of Constants, arguments in their place.
     """
 
     def argument(ref: Any) -> Any:
         if ref.__class__ is Constant:
-            return ref.value
+            return ref.value if constants is None else constants.get(id(ref), ref.value)
         return nodes[ref] if ref.__class__ is int else type(ref)([argument(r) for r in ref])
 
     for one in steps:

@@ -46,7 +46,7 @@ _local = _state.local
 _new = object.__new__
 _ref = weakref.ref
 _MISSING: Any = object()
-_MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
+MOST_BRANCHES = 64                                    # of one step: constants that change in every call must not pile up
 RECORDED_FROM = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
 TIMED = 64                                            # calls of a program whose seconds are taken, which takes as long as a step
 
@@ -393,7 +393,7 @@ class Recorder(Interpreter):
         except TypeError:                             # a constant without a hash
             found = None
         if found is _MISSING:
-            if self._is_worth(args) and len(step.after) < _MOST_BRANCHES:
+            if self._is_worth(args) and len(step.after) < MOST_BRANCHES:
                 with _no_collection():
                     if self.step is step:
                         stores = written[0].__class__ is _Store

@@ -128,7 +128,8 @@ class Numbers:
         if expr.is_Pow and expr.exp == sympy.Rational(1, 2):
             return self._call(sym_sqrt, (self.built(expr.base, env),), expr, env, kind)
         if expr.is_Pow and expr.exp == -1:
-            return self._call(operator.truediv, (1, self.built(expr.base, env)), expr, env, kind)
+            below = self.built(expr.base, env, int if expr.base.is_integer else float)
+            return self._call(operator.truediv, (1, below), expr, env, kind)
         if isinstance(expr, sympy.Not):
             return self._call(sym_not, (self.built(expr.args[0], env, bool),), expr, env, bool)
         if isinstance(expr, (sympy.Max, sympy.Min)):

@@ -231,6 +231,8 @@ class ShapeEnv:
     ) -> Any:  # fmt: skip
         """As `create_symbol`, for a number that is no size: it may be negative, 0 and 1 are as good as others."""
         if isinstance(val, float):
+            if source.name() in self.source_to_var:
+                return self.source_to_var[source.name()]
             made = self._symbol("zf", real=True)
             self.var_to_val[made] = sympy.Float(val)
             self.var_to_sources[made], self.source_to_var[source.name()] = [source], made
