@@ -45,7 +45,7 @@ _FAMILIES = {
     "linear_algebra.matrix": "cofactors_of det det_of linalg.cross linalg.det linalg.diagonal linalg.matrix_exp linalg.matrix_power linalg.multi_dot linalg.slogdet linalg.vander linalg.vecdot logdet matrix_exp matrix_power second_cofactors slogdet slogdet_of",
     "linear_algebra.norms": "linalg.cond linalg.matrix_norm linalg.matrix_rank linalg.norm linalg.vector_norm norm_over",
     "linear_algebra.operators": "_cdist_backward _linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex _linalg_svd _pdist_backward",
-    "linear_algebra.product_sums": "addbmm addmm addmv addr baddbmm",
+    "linear_algebra.product_sums": "addbmm addmm addmv addr baddbmm product_added",
     "linear_algebra.products": "bmm chain_matmul dot ger linalg.matmul matmul mm mv outer products vdot",
     "linear_algebra.solve": "cholesky_inverse cholesky_solution cholesky_solve inverse inverse_by_factor inverse_of least_squares linalg.inv linalg.inv_ex linalg.lstsq linalg.pinv linalg.solve linalg.solve_ex linalg.solve_triangular linalg.tensorinv linalg.tensorsolve pinverse pseudo_inverse solution_of triangular_solution triangular_solve",
     "linear_algebra.spectral": "eig_of eigh_of eigvals_of eigvalsh_of linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh linalg.svd linalg.svdvals lobpcg pca_lowrank svd svd_lowrank svd_of svdvals_of",

@@ -193,6 +193,19 @@ def product_by_numpy(a: Any, b: Any) -> Any:
 
 def _product_of_halves(a: Any, b: Any) -> Any:
     """The product in float32, rounded once."""
+    made, d = _product_in_float32(a, b), a.dtype
+    rounded = _ROUNDED[d].direct(made)
+    return flambeau_kernels.recast(made, d) if rounded is None else rounded
+
+
+def wide_product(a: Any, b: Any) -> Any:
+    """``a @ b`` of matrices of halves that fit, in float32, where one call of numpy costs least; None for others."""
+    if _invariant or a.ndim != 2 or b.ndim != 2 or a.dtype not in _ROUNDED or a.size * b.shape[1] > MOST_PRODUCTS_WITHOUT_BLAS:
+        return None
+    return _product_in_float32(a, b)
+
+
+def _product_in_float32(a: Any, b: Any) -> Any:
     wide = _WIDENED.direct(a)
     if wide is None:
         wide = flambeau_kernels.recast(a, FLOAT32)
@@ -202,9 +215,7 @@ def _product_of_halves(a: Any, b: Any) -> Any:
     made = flambeau_kernels.hot_calls.matmul(wide, also)
     if made is None:
         made = np.asarray(wide.dot(also), FLOAT32)
-    d = a.dtype
-    rounded = _ROUNDED[d].direct(made)
-    return flambeau_kernels.recast(made, d) if rounded is None else rounded
+    return made
 
 
 def vector_by_numpy(a: Any, v: Any) -> Any:
