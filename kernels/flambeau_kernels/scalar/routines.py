@@ -76,13 +76,17 @@ class Routine:
 
     def __call__(self, *args: Symbol) -> Symbol:
         kind, block = args[0].kind, args[0].block
-        name = self._define(block, kind, 1)
         attribute = ""
-        if not block.careful:                         # which is no vector code, and the only form there is on a device
+        if block.careful:                             # which is no vector code, and the only form there is on a device
+            name = self._define(block, kind, 1)
+        else:
             form = "_ZGV_LLVM_N{}" + "v" * self.arguments + "_{}({})"
             widths = [n for n in WIDTHS if block.register_bits // 2 <= n * kind.bits <= block.register_bits]
             if self.widest:
                 widths, block.in_lanes = widths[-1:], widths[-1]
+                name = self._define_by(block, kind, widths[-1])
+            else:
+                name = self._define(block, kind, 1)
             variants = ",".join(form.format(n, name, self._define(block, kind, n)) for n in widths)
             attribute = f' "vector-function-abi-variant"="{variants}"'
         values = ", ".join(f"{kind.llvm} {a.name}" for a in args)
@@ -96,6 +100,21 @@ class Routine:
         parameters = ", ".join(f"{lanes.t} %a{k}" for k in range(self.arguments))
         # Not inlined: LLVM looks for vector forms where it sees calls.
         block.needs.add(f"define {lanes.t} @{name}({parameters}) noinline nounwind willreturn memory(none) {{\n{body}}}")
+        return name
+
+
+    def _define_by(self, block: Block, kind: Kind, count: int) -> str:
+        """The form for one number by that for `count`: LLVM calls the latter in its place, so it is there for the sake of a name."""
+        name, of = f"flambeau_{self.name}_{kind.llvm}", Lanes(kind, count)
+        parameters = ", ".join(f"{kind.llvm} %a{k}" for k in range(self.arguments))
+        lines = []
+        for k in range(self.arguments):
+            lines.append(f"  %one{k} = insertelement {of.t} poison, {kind.llvm} %a{k}, i32 0")
+            lines.append(f"  %all{k} = shufflevector {of.t} %one{k}, {of.t} poison, <{count} x i32> zeroinitializer")
+        given = ", ".join(f"{of.t} %all{k}" for k in range(self.arguments))
+        lines += [f"  %made = call {of.t} @{name}_v{count}({given})", f"  %first = extractelement {of.t} %made, i32 0"]
+        body = "\n".join([*lines, f"  ret {kind.llvm} %first", ""])
+        block.needs.add(f"define {kind.llvm} @{name}({parameters}) noinline nounwind willreturn memory(none) {{\n{body}}}")
         return name
 
 
