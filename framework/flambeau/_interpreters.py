@@ -107,6 +107,10 @@ class Interpreter:
         """Do what was put off and reads the memory of `target`; see `_state.settle_write`."""
         self.settle()
 
+    def settle_shared(self, array: Any) -> None:
+        """Do what was put off and reads the memory of `array`, which the program may write to from now on; see `_state.settle_shared`."""
+        self.settle()
+
     def note_python(self) -> None:
         """Python does more than call operations; see `_state.note_python`."""
 

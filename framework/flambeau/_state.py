@@ -251,6 +251,13 @@ def settle_write(target: Any) -> None:
             interpreter.settle_write(target)
 
 
+def settle_shared(array: Any) -> None:
+    """Tell this thread's interpreters that the program has an array of numpy over the memory of tensors, which it may write to."""
+    if IN_FORCE:
+        for interpreter in local.calls.interpreters:
+            interpreter.settle_shared(array)
+
+
 def note_python() -> None:
     """Tell this thread's interpreters of what no operation shows: Python reads a value that is there, runs a hook, writes a file."""
     for interpreter in local.calls.interpreters:

@@ -731,7 +731,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if self._array.dtype.isbuiltin != 1:
             raise TypeError(f"Got unsupported ScalarType {self.dtype}: convert it with .float() or .to(torch.complex64)")
         if _state.IN_FORCE:
-            _state.settle()
+            _state.settle_shared(self._array)
         # A view, because a caller may set the shape or the flags of what is his.
         return self._array.view()
 

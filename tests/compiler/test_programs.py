@@ -25,6 +25,11 @@ def f(x): y = x * 2; y[0, :3] = x[1, :3]; return y - 1
 def f(x): y = x * 2; z = y[1]; z.fill_(3); return y, z
 def f(x): y = (x * 2).view(-1); y[:5] = 0; return y.view(200, 200) + 1
 def f(x): y = x.sin() * 2; x.numpy()[:] = 0; return y + x
+def f(x): a = x.numpy(); z = x * 2; a[1] = 100; return z
+def f(x): y = x * 2 + 1; a = y.numpy(); z = y * 2; a[1] = 100; return z, y
+def f(x): import numpy as np; a = np.ones((200, 200), np.float32); t = torch.from_numpy(a); z = x + t; a[:] = 100; return z
+def f(x): import numpy as np; a = np.ones((200, 200), np.float32); t = torch.as_tensor(a); z = x + t[:1]; a += 1; return z * 2 + t
+def f(x): y = x * 2; a = y[0].numpy(); z = (y + 1) * y; a[:] = 0; y = y.view(-1) * 3; a[:] = 1; return z, y + 1
 def f(x): y = x.sin() * 2; x.data = torch.zeros(200, 200); return y + x
 def f(x): y = x.sin() * 2; x.data.zero_(); return y + x
 def f(x): y = x.sin() * 2; x.detach().zero_(); return y + x
@@ -172,7 +177,6 @@ def bits(value: Any) -> Any:
     if plain.is_floating_point():
         plain = plain.masked_fill(plain.isnan(), float("nan"))
     looks = type(value).__name__, value.shape, value.dtype, value.stride(), value.requires_grad
-    return *looks, plain.reshape(-1).view(fb.uint8).numpy().tobytes()
     return *looks, plain.reshape(-1).view(fb.uint8).numpy().tobytes()
 
 

@@ -106,3 +106,14 @@ def test_recurrent_layers_run_their_kernel_in_compiled_functions(mode: str, monk
     with fb.no_grad():
         for _ in range(5):
             assert same(compiled(x), net(x * 2.0)[0] + 1.0)
+
+
+@pytest.mark.parametrize("loss", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy"])
+def test_losses_of_few_elements_are_not_taken_apart(loss: str) -> None:
+    """Too small to be recorded, `mse_loss` came as its parts, though another operation answers for it outside."""
+    fb.manual_seed(1)
+    a, b = fb.randn(24, 4) * 3, fb.rand(24, 4)
+    run = getattr(F, loss)
+
+    for k in range(1, 41):
+        assert fb.equal(fb.compile(run)(a * k, b), run(a * k, b))

@@ -191,6 +191,20 @@ def test_graphs_for_many_sizes_may_be_handed_on(handed_on: str) -> None:
     assert counts[0] == (2 if handed_on == "propagated" else 4)  # of operators, forward and backward apart
 
 
+@pytest.mark.parametrize("numbers", [(5, 1, 7), (0, 1, 2, 3), (1, 0, 5, 2), (2.5, 0.0, 1.0, -0.0)])
+def test_numbers_that_begin_with_0_or_1_are_inputs_of_graphs_of_operators(numbers: tuple[float, ...]) -> None:
+    f = fb.compile(lambda x, k: x * k + 1, backend=_dynamo.backends.common.aot_autograd(fw_compiler=lambda graph, inputs: graph))
+
+    assert [f(fb.ones(1), k).item() for k in numbers] == [k + 1 for k in numbers]
+
+
+def test_graphs_of_operators_are_made_in_inference_mode() -> None:
+    f = fb.compile(lambda x: x * x.shape[0], backend=_dynamo.backends.common.aot_autograd(fw_compiler=lambda graph, inputs: graph))
+
+    with fb.inference_mode():
+        assert [f(fb.ones(n)).tolist() for n in (2, 3, 4)] == [[n] * n for n in (2, 3, 4)]
+
+
 def test_without_sympy_each_size_has_a_graph_of_its_own(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(_sizes.importlib.util, "find_spec", lambda name: None if name == "sympy" else find(name))

@@ -153,6 +153,16 @@ def _named(gm: GraphModule, fakes: list[Any], tangents: list[Any], name: str) ->
     return _renamed(gm, [*names, *[f"tangents_{i + 1}" for i in range(len(tangents))]], (*fakes, *tangents))
 
 
+@contextlib.contextmanager
+def _counting_writes() -> Iterator[None]:
+    """Tensors that are made count writes to them, by which those are seen; so no inference mode, and no gradients in the place of it."""
+    if not autograd.grad_mode.is_inference_mode_enabled():
+        yield
+        return
+    with autograd.inference_mode(False), autograd.no_grad():
+        yield
+
+
 class _Compiled:
     """A function of leaves, compiled for one signature of them; where sizes are symbols, `dynamic`, for all sizes that `fits` tells.
 
@@ -164,6 +174,10 @@ class _Compiled:
         functional: bool = True, dynamic: bool = False, of_graph: bool = False,
     ) -> None:  # fmt: skip
         self.flat, self.table, self.functional, self.of_graph = flat, table, functional, of_graph
+        with _counting_writes():
+            self._compile(leaves, fw, bw, inference, partition, dynamic)
+
+    def _compile(self, leaves: list[Any], fw: Any, bw: Any, inference: Any, partition: Any, dynamic: bool) -> None:
         self.only_for: list[Any] | None = None
         self._begin(dynamic)
         number = next(_numbers)
@@ -233,7 +247,8 @@ class _Compiled:
             return env.create_symfloatnode(env.create_unspecified_symbol(n, source), hint=n, source=source)
         if type(x) in (int, SymInt) and env is not None:
             n, is_size = (x, None) if type(x) is int else _known_of(x)
-            return env.create_symintnode(env.create_symbol(n, source, positive=is_size), hint=n, source=source)
+            symbol = env.create_symbol(n, source, positive=is_size, do_not_specialize_zero_one=is_size is None)
+            return env.create_symintnode(symbol, hint=n, source=source)
         if not isinstance(x, Tensor):
             return x
         if not isinstance(x, FakeTensor):

@@ -129,6 +129,7 @@ class Recorder(Interpreter):
         # What `flambeau_kernels.engine.calls.follow` calls a path.
         self._path: list[Any] = [None] * len(follow.PATH)
         self._path[_CALLS] = _local.calls             # of the thread of the call
+        self.shared: list[Any] = []                   # arrays over memory that the program has in its hands, since the call began
         self.story: list[Segment | Event] = []
         self.is_full_story = self.notes_events        # nothing but programs and events was in the call
         self._restart()
@@ -148,6 +149,7 @@ class Recorder(Interpreter):
         self.ran: list[Any] = []                      # the programs of all of them
         # Operations that came here and were not recorded; those among them that were taken apart; draws, and writes that are no operations.
         self.passed = self.apart = self.effects = 0
+        self.shared = []
         self._expect_first()
 
     def _restart(self) -> None:
@@ -167,7 +169,7 @@ class Recorder(Interpreter):
         calls = path[_CALLS]
         own = calls.recording
         now = own.asked, own.inference, dtypes._default, _state.WAYS[0]     # as `ambient_now`
-        if ambient == now and not calls.saved_hooks:
+        if ambient == now and not calls.saved_hooks and not self.shared:
             path[_TOKEN], self._ambient = _state.AMBIENT[0], ambient
         else:
             path[_TOKEN] = self._ambient = None
@@ -204,8 +206,9 @@ class Recorder(Interpreter):
                     return found
                 if not self.records_all and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
                     self.passed += 1
-                    # It reads tensors that are there, and writes to none. A composition runs whole: its parts may round otherwise.
-                    return op.enter(*args) if kind == "composite" else NotImplemented
+                    # It reads tensors that are there, and writes to none. A composition, or what answers in its place, runs whole: its
+                    # parts may round otherwise.
+                    return op.enter(*args) if kind == "composite" or op is not written[0] else NotImplemented
             elif kind == "composite" and (self._draws_apart(op) or is_the_same_apart(op, args)):
                 self.passed += 1
                 self.apart += 1
@@ -241,6 +244,13 @@ class Recorder(Interpreter):
         self.effects += 1
         if not self._is_beside(target, ()):
             self.settle()
+
+    def settle_shared(self, array: Any) -> None:
+        self.effects += 1
+        if any(np.may_share_memory(x._array, array) for x in self.inputs):
+            self.settle()
+        self.shared.append(array)
+        self._path[_TOKEN] = None
 
     def _is_beside(self, target: Any, args: tuple[Any, ...]) -> bool:
         """Whether an operation on what is there may write to the tensor `target` at once: nothing that is pending reads its memory."""
@@ -421,7 +431,7 @@ class Recorder(Interpreter):
             value = self._value(found.same)
             self._forget(mark)
             return value
-        path[0], path[_TOKEN] = found.node, token
+        path[0], path[_TOKEN] = found.node, None if self.shared else token  # native code would not look at what is shared
         self._made += refs
         if step is not self.root:
             self._expect(step, found, mark, written)
@@ -523,7 +533,7 @@ class Recorder(Interpreter):
                     put(-1 - number)
                     continue
                 array = a._array
-                if array.__class__ is not ndarray:
+                if array.__class__ is not ndarray or self.shared and any(np.may_share_memory(array, one) for one in self.shared):
                     return False
                 self._numbers[id(a)] = len(self.inputs)
                 self.inputs.append(a)

@@ -8,7 +8,7 @@ import numpy as np
 
 from flambeau_kernels import hot_calls
 
-from ... import devices, dtypes
+from ... import _state, devices, dtypes
 from ..._arrays import ndarray
 from ..._names import names_by
 from ..._warn import warn_once
@@ -92,6 +92,8 @@ _OWN = {d.numpy: d.numpy for d in dtypes.ALL}
 
 def from_numpy(array: Any) -> Tensor:
     """A tensor over the memory of a numpy array. Raises: TypeError for another type or dtype, ValueError for negative strides."""
+    if _state.IN_FORCE and isinstance(array, ndarray):
+        _state.settle_shared(array)
     if array.__class__ is ndarray and array.dtype is _OWN.get(array.dtype):
         flags = array.flags
         # A dimension of size 1 may have any stride in an array that counts as contiguous.
