@@ -66,7 +66,8 @@ def test_map_and_scans_agree_with_loops():
     carry, ys = scan(lambda c, x: (c + x, c * x), fb.zeros(2), xs)
     assert (carry.tolist(), ys.tolist()) == ([6.0, 9.0], [[0.0, 0.0], [0.0, 3.0], [8.0, 20.0]])
     carry, ys = scan(lambda c, x: (c + x, c * x), fb.zeros(3), xs, dim=1)
-    assert (carry.tolist(), ys.tolist()) == ([1.0, 5.0, 9.0], [[0.0, 0.0, 0.0], [0.0, 6.0, 20.0]])
+    assert (carry.tolist(), ys.tolist()) == ([1.0, 5.0, 9.0], [[0.0, 0.0], [0.0, 6.0], [0.0, 20.0]])
+    assert scan(lambda c, x: (c + x, x.sum()), fb.zeros(3), xs, dim=-1)[1].tolist() == [6.0, 9.0]
     carry, ys = scan(lambda c, x: (c + x, c * x), fb.zeros(2), xs, reverse=True)
     assert (carry.tolist(), ys.tolist()) == ([6.0, 9.0], [[0.0, 8.0], [8.0, 15.0], [0.0, 0.0]])
     for dim in (0, 1, -1):
@@ -94,6 +95,10 @@ def test_mistakes_are_refused():
         map(abs, fb.tensor(3.0))
     with pytest.raises(RuntimeError, match="scan dimension > 0"):
         scan(lambda c, x: (c, x), fb.zeros(2), fb.zeros(0, 2))
+    with pytest.raises(IndexError, match="but got 5"):
+        scan(lambda c, x: (c, x), fb.zeros(2), fb.zeros(3, 2), dim=5)
+    with pytest.raises(RuntimeError, match="requires init leaves"):
+        scan(lambda c, x: (c, x), [], fb.zeros(3, 2))
     with pytest.raises(RuntimeError, match="must keep its structure, shapes and dtypes"):
         scan(lambda c, x: (c.sum(), x), fb.zeros(2), fb.zeros(3, 2))
     with pytest.raises(ValueError, match="need to be on CUDA or XPU"):
@@ -269,3 +274,14 @@ def test_examples_of_a_batch_choose_their_branches():
         fb.func.vmap(lambda x: cond(x.sum() > 5, lambda x: x, lambda x: x[0], (x,)))(xs)
     with pytest.raises(RuntimeError, match="Reverse must be a bool"):
         scan(lambda c, x: (c, x), fb.zeros(2), xs, reverse=1)
+
+
+def test_a_choice_by_a_size_is_recorded_for_all_sizes() -> None:
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return fb.cond(x.shape[0] > 4, lambda x: x.cos(), lambda x: x.sin(), (x,))
+
+    graph = make_fx(f, tracing_mode="symbolic")(fb.randn(4, 3))
+
+    for n in (3, 4, 5, 9):
+        x = fb.randn(n, 3)
+        assert fb.equal(graph(x), f(x))

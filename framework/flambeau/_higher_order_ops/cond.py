@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _state
+from .._symbolic import SymBool
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._trees import are_tensors
@@ -14,7 +15,7 @@ __all__ = ["cond"]
 
 
 def cond(
-    pred: bool | int | float | Tensor,
+    pred: bool | int | float | Tensor | SymBool,
     true_fn: Callable[..., Any],
     false_fn: Callable[..., Any],
     operands: tuple[Any, ...] | list[Any] = (),
@@ -24,7 +25,7 @@ def cond(
     `make_fx` records both.
 
     Args:
-        pred: a bool or a tensor of one element.
+        pred: a bool, a choice by sizes that are symbols, or a tensor of one element.
         true_fn, false_fn: of the same parameters; what they return should have the same structure, shapes and dtypes.
         operands: a tuple or list of tensors, nested in containers or not.
     Raises: RuntimeError for a `pred` of several elements, functions that are none, and operands that are no tensors.
@@ -35,7 +36,7 @@ def cond(
     if isinstance(pred, Tensor):
         if pred.numel() != 1:
             raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
-    elif not isinstance(pred, (bool, int, float)):
+    elif not isinstance(pred, (bool, int, float, SymBool)):
         raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
     if not callable(true_fn) or not callable(false_fn):
         raise RuntimeError("Expect both branches to be callable.")

@@ -14,16 +14,16 @@ __all__ = ["scan"]
 def scan(
     combine_fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
 ) -> tuple[Any, Any]:
-    """``carry, y = combine_fn(carry, x)`` for each `x` along `dim` of `xs`: the last carry, and the `y` stacked along a first dimension.
+    """``carry, y = combine_fn(carry, x)`` for each `x` along `dim` of `xs`: the last carry, and the `y` stacked along `dim`.
 
     Args:
         combine_fn: gives the next carry, of the same structure, shapes and dtypes, and a result.
         init: the first carry: a tensor, or tensors nested in containers.
         xs: tensors, nested in containers or not, of the same size along `dim`.
-        dim: along which they are taken apart.
+        dim: along which they are taken apart, and results that have as many dimensions stacked; others are along their first.
         reverse: begin at the end; results keep the places of what they were made of.
-    Raises: RuntimeError if `combine_fn` is no function, or gives another carry, and for `xs` that are no tensors, empty along
-        `dim`, or of several sizes.
+    Raises: RuntimeError if `combine_fn` is no function, or gives another carry, for an `init` without tensors, and for `xs` that are no
+        tensors, empty along `dim`, or of several sizes; IndexError for a `dim` that they do not have.
 
     >>> from flambeau._higher_order_ops import scan
     >>> scan(lambda c, x: (c + x, c * x), fb.tensor(0.0), fb.arange(4.0))
@@ -38,6 +38,10 @@ def scan(
         return init, []
     if not are_tensors(leaves) or not are_tensors(pytree.tree_leaves(init)):
         raise RuntimeError("All xs and init leaves must be a Tensor")
+    if not pytree.tree_leaves(init):
+        raise RuntimeError("scan() operator requires init leaves.")
+    if leaves[0].ndim and not -leaves[0].ndim <= dim < leaves[0].ndim:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-leaves[0].ndim}, {leaves[0].ndim - 1}], but got {dim})")
     if any(x.ndim == 0 or not -x.ndim <= dim < x.ndim or x.shape[dim] == 0 for x in leaves):
         raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
     if not have_one_size(leaves, dim):
@@ -46,7 +50,15 @@ def scan(
     made = recorded(scan_op, (combine_fn,), lambda: (init, at(xs, dim, 0)), (first, leaves, dim, reverse))
     if made is not NotImplemented:
         carry, results = pytree.tree_unflatten(list(made[0]), made[1])
-        return pytree.tree_unflatten(pytree.tree_leaves(carry), spec), results
+        carry = pytree.tree_unflatten(pytree.tree_leaves(carry), spec)
+    else:
+        carry, results = _in_turn(combine_fn, init, xs, leaves, dim, reverse)
+    along = dim % leaves[0].ndim
+    return carry, pytree.tree_map(lambda y: y.movedim(0, along) if 0 < along < y.ndim else y, results)
+
+
+def _in_turn(combine_fn: Callable[[Any, Any], Any], init: Any, xs: Any, leaves: list[Any], dim: int, reverse: bool) -> tuple[Any, Any]:
+    """`scan` of values that are there, with results stacked along a first dimension."""
     order = range(leaves[0].shape[dim])
     carry, results = init, []
     for i in reversed(order) if reverse else order:
@@ -73,5 +85,5 @@ def scan_op(graph: Any, init: list[Any], xs: list[Any], dim: int, reverse: bool,
         carry, part = combine(list(init), at(list(xs), dim, 0))
         check_carried("scan", list(init), carry)
         return [*carry, *repeated(part, 0, xs[0].shape[dim])]
-    carry, results = scan(combine, list(init), list(xs), dim=dim, reverse=reverse)
+    carry, results = _in_turn(combine, list(init), list(xs), list(xs), dim, reverse)
     return [*carry, *results]
