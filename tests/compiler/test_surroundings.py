@@ -13,7 +13,7 @@ import sys
 import types
 import warnings
 import weakref
-from collections import Counter, defaultdict, deque
+from collections import ChainMap, Counter, UserDict, UserList, UserString, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -286,6 +286,142 @@ def a_function_of_the_framework() -> Any:
     return lambda x: F.tanh(x), change
 
 
+def whether_a_tensor_requires_gradients() -> Any:
+    parameters = [fb.nn.Parameter(fb.ones(1)), fb.nn.Parameter(fb.ones(1), requires_grad=False)]
+    return lambda x: x + sum(p.sum() for p in parameters if p.requires_grad), lambda: parameters[1].requires_grad_()
+
+
+def whether_a_view_requires_gradients() -> Any:
+    base = fb.ones(4, requires_grad=True)
+    with fb.no_grad():
+        view = base[:2]
+    return lambda x: x * (2 if view.requires_grad else 3), lambda: base.requires_grad_(not base.requires_grad)
+
+
+def a_gradient_that_is_dropped() -> Any:
+    w = fb.nn.Parameter(fb.ones(3))
+    w.grad = fb.ones(3)
+    return lambda x: x * 1 if w.grad is None else x + w.grad, lambda: setattr(w, "grad", None)
+
+
+def a_gradient_that_is_another() -> Any:
+    w = fb.nn.Parameter(fb.ones(3))
+    w.grad = fb.ones(3)
+    return lambda x: x + w.grad, lambda: setattr(w, "grad", fb.zeros(3))
+
+
+def the_shape_of_a_tensor() -> Any:
+    buffer = fb.ones(2)
+    return lambda x: x * buffer.shape[0], lambda: buffer.resize_(7)
+
+
+def the_length_of_a_buffer_of_a_module() -> Any:
+    net = Scaled()
+    net.register_buffer("steps", fb.ones(2))
+    return lambda x: net(x) * len(net.steps), lambda: net.steps.resize_(7)
+
+
+def the_strides_of_a_tensor() -> Any:
+    buffer = fb.ones(2, 3)
+    return lambda x: x * buffer.stride(0), lambda: buffer.t_()
+
+
+def the_dtype_of_a_tensor() -> Any:
+    buffer = fb.ones(2)
+    return lambda x: x * (2 if buffer.dtype is fb.float32 else 3), lambda: setattr(buffer, "data", buffer.data.double())
+
+
+def whether_a_tensor_has_a_history() -> Any:
+    buffer = fb.ones(2)
+    return lambda x: x * (2 if buffer.grad_fn is None else 3), lambda: buffer.mul_(fb.ones(2, requires_grad=True))
+
+
+def whether_a_gradient_is_retained() -> Any:
+    y = fb.ones(2, requires_grad=True) * 2
+    return lambda x: x * (2 if y.retains_grad else 3), lambda: y.retain_grad()
+
+
+def an_entry_of_a_dict_of_the_library() -> Any:
+    config = UserDict(scale=1.0)
+    return lambda x: x * config["scale"], lambda: config.update(scale=5.0)
+
+
+def an_entry_of_a_list_of_the_library() -> Any:
+    values = UserList([1.0])
+    return lambda x: x * values[0], lambda: values.__setitem__(0, 5.0)
+
+
+def the_text_of_a_string_of_the_library() -> Any:
+    text = UserString("ab")
+    return lambda x: x * len(text), lambda: setattr(text, "data", "abcd")
+
+
+def an_entry_of_a_chain_of_dicts() -> Any:
+    class Config(ChainMap):  # type: ignore[type-arg]
+        pass
+
+    config = Config({}, {"scale": 1.0})
+    return lambda x: x * config["scale"], lambda: config.update(scale=5.0)
+
+
+def an_attribute_of_a_function() -> Any:
+    def helper() -> None:
+        pass
+
+    helper.scale = 1.0  # type: ignore[attr-defined]
+    return lambda x: x * helper.scale, lambda: setattr(helper, "scale", 5.0)  # type: ignore[attr-defined]
+
+
+def an_attribute_that_a_function_is_given_later() -> Any:
+    def helper() -> None:
+        pass
+
+    return lambda x: x * (2 if hasattr(helper, "scale") else 3), lambda: setattr(helper, "scale", 5.0)
+
+
+def the_name_of_a_function() -> Any:
+    def helper() -> None:
+        pass
+
+    return lambda x: x * len(helper.__name__), lambda: setattr(helper, "__name__", "other")
+
+
+def the_text_of_a_function() -> Any:
+    def helper() -> None:
+        pass
+
+    return lambda x: x * (2 if helper.__doc__ else 3), lambda: setattr(helper, "__doc__", "What it does.")
+
+
+class Pair:
+    __match_args__ = ("first",)
+
+    def __init__(self) -> None:
+        self.first, self.second = 1.0, 2.0
+
+
+def an_attribute_that_a_pattern_names() -> Any:
+    pair: Any = Pair()
+
+    def f(x: Any) -> Any:
+        match pair:
+            case Pair(second=value):
+                return x * value
+
+    return f, lambda: setattr(pair, "second", 5.0)
+
+
+def an_attribute_of_a_pattern_by_its_place() -> Any:
+    pair: Any = Pair()
+
+    def f(x: Any) -> Any:
+        match pair:
+            case Pair(value):
+                return x * value
+
+    return f, lambda: setattr(pair, "first", 5.0)
+
+
 READ = [
     a_variable_of_a_closure, entries_of_a_dict, members_of_a_set, a_deque, an_attribute_of_an_object, an_attribute_asked_for_by_name,
     an_attribute_that_a_getter_made_inside_asks_for, a_slot, a_class_attribute_of_an_object, an_attribute_that_hides_one_of_the_class,
@@ -293,7 +429,13 @@ READ = [
     a_default_of_a_helper, an_argument_of_a_partial, what_a_generator_goes_through, a_variable_of_a_module_imported_inside,
     a_variable_of_the_environment, a_function_of_the_library, an_attribute_of_a_module, an_entry_of_a_modules_dict,
     a_class_attribute_of_a_module, a_parameter_that_is_put_into_the_registry, the_class_of_a_module, an_option_of_a_layer,
-    the_forward_of_a_layer, a_list_of_modules, a_function_of_the_framework,
+    the_forward_of_a_layer, a_list_of_modules, a_function_of_the_framework, whether_a_tensor_requires_gradients,
+    whether_a_view_requires_gradients, a_gradient_that_is_dropped, a_gradient_that_is_another, the_shape_of_a_tensor,
+    the_length_of_a_buffer_of_a_module, the_strides_of_a_tensor, the_dtype_of_a_tensor, whether_a_tensor_has_a_history,
+    whether_a_gradient_is_retained, an_entry_of_a_dict_of_the_library, an_entry_of_a_list_of_the_library,
+    the_text_of_a_string_of_the_library, an_entry_of_a_chain_of_dicts, an_attribute_of_a_function,
+    an_attribute_that_a_function_is_given_later, the_name_of_a_function, the_text_of_a_function, an_attribute_that_a_pattern_names,
+    an_attribute_of_a_pattern_by_its_place,
 ]  # fmt: skip
 
 
@@ -313,6 +455,129 @@ def test_what_a_replayed_function_reads_may_change(make: Callable[[], Any]) -> N
         assert fb.equal(compiled(x), f(x))
     if make in (a_function_of_the_library, a_function_of_the_framework):
         change()
+
+
+def test_a_replayed_function_reads_attributes_of_its_own_wrapper() -> None:
+    def f(x: Any) -> Any:
+        return x * getattr(compiled, "scale", 1.0)
+
+    compiled: Any = fb.compile(f, mode="reduce-overhead")
+    for _ in range(CHANGED_AT):
+        compiled(fb.ones(3))
+    assert compiled.explain().replays[0].calls > 0
+    compiled.scale = 2.0
+    assert compiled(fb.ones(3)).tolist() == [2.0] * 3
+
+
+@pytest.mark.filterwarnings("ignore:Named tensors")
+def test_names_of_dimensions_that_a_replayed_function_reads_may_change() -> None:
+    buffer = fb.ones(2, 3)
+    compiled = fb.compile(lambda x: x * (2 if buffer.names[0] is None else 3), mode="reduce-overhead")
+    for _ in range(CHANGED_AT):
+        compiled(fb.ones(3))
+    assert compiled.explain().replays[0].calls > 0
+    buffer.rename_("rows", "columns")
+    assert compiled(fb.ones(3)).tolist() == [3.0] * 3
+
+
+SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], Any], Any, Any]] = [
+    (fb.are_deterministic_algorithms_enabled, fb.use_deterministic_algorithms, False, True),
+    (fb.get_num_threads, fb.set_num_threads, 1, 2),
+    (fb.initial_seed, fb.manual_seed, 1, 2),
+    (fb.get_float32_matmul_precision, fb.set_float32_matmul_precision, "highest", "high"),
+    (lambda: fb.get_autocast_dtype("cpu"), lambda dtype: fb.set_autocast_dtype("cpu", dtype), fb.bfloat16, fb.float16),
+    (fb.is_autocast_cache_enabled, fb.set_autocast_cache_enabled, True, False),
+    (fb.is_warn_always_enabled, fb.set_warn_always, False, True),
+    (fb.backends.cuda.flash_sdp_enabled, fb.backends.cuda.enable_flash_sdp, True, False),
+    (lambda: fb.backends.cuda.matmul.allow_tf32, lambda on: setattr(fb.backends.cuda.matmul, "allow_tf32", on), False, True),
+]
+
+
+@pytest.mark.parametrize(("get", "put", "before", "after"), SETTINGS)
+def test_a_setting_that_a_replayed_function_asks_for_may_change(get: Any, put: Any, before: Any, after: Any) -> None:
+    kept = get()
+    compiled = fb.compile(lambda x: x * (2 if get() == before else 3), mode="reduce-overhead")
+    try:
+        put(before)
+        for _ in range(CHANGED_AT):
+            compiled(fb.ones(3))
+        assert compiled.explain().replays[0].calls > 0
+        put(after)
+        assert compiled(fb.ones(3)).tolist() == [3.0] * 3
+    finally:
+        put(kept)
+
+
+def test_a_replayed_function_asks_whether_there_is_a_process_group(tmp_path: Path) -> None:
+    dist = fb.distributed
+    compiled = fb.compile(lambda x: x * (3 if dist.is_initialized() else 2), mode="reduce-overhead")
+    for _ in range(CHANGED_AT):
+        compiled(fb.ones(3))
+    assert compiled.explain().replays[0].calls > 0
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert compiled(fb.ones(3)).tolist() == [3.0] * 3
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("name", "f"), [("tanh", lambda x: x.tanh()), ("__mul__", lambda x: x * 3), ("__neg__", lambda x: -x)])
+def test_methods_of_tensors_may_be_replaced(name: str, f: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for _ in range(CHANGED_AT):
+        compiled(fb.ones(3))
+    assert compiled.explain().replays[0].calls > 0
+    monkeypatch.setattr(fb.Tensor, name, lambda *args: args[0] + 9)
+    assert compiled(fb.ones(3)).tolist() == [10.0] * 3
+
+
+def of_a_base(start: int) -> Any:
+    return fb.ones(8)[start : start + 3]
+
+
+def with_gradient(value: float | None) -> Any:
+    x = fb.ones(3, requires_grad=True)
+    x.grad = None if value is None else fb.full((3,), value)
+    return x
+
+
+def written(times: int) -> Any:
+    x = fb.ones(3)
+    for _ in range(times):
+        x.add_(0)
+    return x
+
+
+ASKED: list[tuple[Callable[[Any], Any], Any, Any]] = [
+    (lambda x: x * (2 if x.grad is None else 3), with_gradient(None), with_gradient(1.0)),
+    (lambda x: x * x.grad, with_gradient(1.0), with_gradient(2.0)),
+    (lambda x: x * (2 if x.is_leaf else 3), fb.ones(3, requires_grad=True), fb.ones(3, requires_grad=True) * 1),
+    (lambda x: x * (2 if x.grad_fn is None else 3), fb.ones(3), fb.ones(3, requires_grad=True) * 1),
+    (lambda x: x * x.storage_offset(), of_a_base(1), of_a_base(2)),
+    (lambda x: x[1:] * x[1:].storage_offset(), of_a_base(1), of_a_base(2)),
+    (lambda x: x * x._version, written(1), written(2)),
+    (lambda x: x * x.detach()._version, written(1), written(2)),
+    (lambda x: x * getattr(x, "_ver" + "sion"), written(1), written(2)),
+    (lambda x: x * (2 if x._is_view() else 3), fb.ones(3), of_a_base(0)),
+    (lambda x: x * (2 if x._base is None else 3), fb.ones(3), of_a_base(0)),
+]
+
+
+@pytest.mark.parametrize(("f", "first", "second"), ASKED)
+def test_what_a_replayed_function_asks_an_argument_may_be_another(f: Any, first: Any, second: Any) -> None:
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for _ in range(CHANGED_AT):
+        compiled(first)
+    assert fb.equal(compiled(second), f(second))
+
+
+def test_the_gradient_of_an_argument_that_is_passed_again_may_be_another() -> None:
+    x = with_gradient(1.0)
+    compiled = fb.compile(lambda x: x + x.grad, mode="reduce-overhead")
+    for _ in range(CHANGED_AT):
+        compiled(x)
+    x.grad = fb.full((3,), 4.0)
+    assert compiled(x).tolist() == [5.0] * 3
 
 
 # -- what cannot be compared, and what is done: never replayed ----------------------------------------------------------------
@@ -449,10 +714,28 @@ def gradients_that_stay_off() -> Any:
     return f, lambda: (fb.is_grad_enabled(), fb.set_grad_enabled(True))[0]
 
 
+def a_seed() -> Any:
+    def f(x: Any) -> Any:
+        fb.manual_seed(int(x.shape[0]))
+        return x * 2
+
+    return f, fb.initial_seed
+
+
+def how_often_a_tensor_was_written() -> Any:
+    buffer = fb.ones(2)
+    return lambda x: x * buffer._version, lambda: buffer.add_(1).tolist()
+
+
+def hooks_of_a_tensor() -> Any:
+    w = fb.ones(2, requires_grad=True)
+    return lambda x: x * (2 if w._backward_hooks is None else 3), nothing
+
+
 NOT_REPLAYED = [
     a_count, results_in_a_list, a_switch, counters, a_count_in_a_module, a_line_on_the_screen, a_message_to_a_log, a_warning,
     a_random_number, a_random_number_of_numpy, the_clock, an_array_of_numpy, an_iterator, a_weak_reference, rates_set_by_hand,
-    gradients_that_stay_off,
+    gradients_that_stay_off, a_seed, how_often_a_tensor_was_written, hooks_of_a_tensor,
 ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from ._recorder import Recorder, Segment
 from ._refs import decoded, tensors_in
 from ._scheduled import ArrayStep, ScheduledBackward
 from ._steps import Constant, Step
+from ._surroundings import Witness, looks_of
 
 STABLE_AFTER = 3                                      # calls that have been alike
 _PLAIN = {int, float, bool, str, type(None), dtypes.dtype}
@@ -64,8 +65,8 @@ class Replay:
     def __init__(self, parts: list[Run | Act], results: list[Any], spec: Any) -> None:
         self.parts, self.results, self.spec = parts, results, spec
         tensors = {id(x): x for part in parts if isinstance(part, Run) for x in part.sources if isinstance(x, Tensor)}
-        self.held = [(x, x._array, _looks(x)) for x in tensors.values()]
-        self.surroundings: Any = None                 # what else the call read: `Surroundings`
+        self.held = [(x, x._array, x._node, looks_of(x)) for x in tensors.values()]
+        self._surroundings: Any = None
         self.is_one = spec.is_leaf()
         self.has_effects = any(isinstance(part, Act) for part in parts)
         self.seen = 1                                 # calls that were alike
@@ -74,6 +75,16 @@ class Replay:
         self.run: Any = None
         self.on_arrays: dict[int, ArrayStep | ArrayRun] = {}  # what runs a part as one native call, when it is known how
         self._guarded: Any = False
+
+    @property
+    def surroundings(self) -> Any:
+        """What else the call read: `Surroundings`."""
+        return self._surroundings
+
+    @surroundings.setter
+    def surroundings(self, found: Any) -> None:
+        found.tensors.leave_out([x for x, *_ in self.held])
+        self._surroundings = found
 
     def of_program(self, at: int, found: ArrayStep | ArrayRun) -> ArrayStep | ArrayRun:
         """`found`, which is to run the program `at` of the call as a table."""
@@ -89,12 +100,9 @@ class Replay:
 
     def still_holds(self) -> bool:
         """Whether the tensors that are no arguments look as they did, and all else that the function reads is what it was."""
-        if not self.surroundings.same():
-            return False
-        for x, array, looks in self.held:
-            if (x._array is not array or (x._node is not None) is not looks[-1]) and _looks(x) != looks:
-                return False
-        return True
+        return self.surroundings.same() and all(
+            x._array is array and x._node is node or looks_of(x) == looks for x, array, node, looks in self.held
+        )
 
     def guarded(self, fn: Any, args: tuple[Any, ...]) -> Any:
         """The replay after its guard, see `guard_of`; None without one."""
@@ -324,16 +332,12 @@ def signature_of(fn: Any, leaves: Any, spec: Any) -> Any:
                 return None                           # attributes that it has been given are not compared
             array = a._array
             key += (first.setdefault(id(a), place), array.shape, array.strides, array.dtype, a._node is not None)
+            key += (a.is_leaf, getattr(a, "_gradient", None) is None)  # what operations have made may lack the slot
         elif kind in _PLAIN:
             key += (kind, repr(a))
         else:
             return None
     return tuple(key)
-
-
-def _looks(a: Tensor) -> Any:
-    array = a._array
-    return array.shape, array.strides, array.dtype, a._node is not None
 
 
 _MOST_GUARDED = 8                                     # arguments of a call that has a guard of its own
@@ -348,7 +352,7 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
         return None
     scope: dict[str, Any] = {
         "Tensor": Tensor, "ndarray": ndarray, "local": _local, "same": replay.surroundings.same, "dtypes": dtypes, "fn": fn,
-        "looks": _looks, "modes": (_local.recording.asked, _local.recording.inference), "default": dtypes._default,
+        "looks": looks_of, "modes": (_local.recording.asked, _local.recording.inference), "default": dtypes._default,
     }  # fmt: skip
     names = [f"a{k}" for k in range(len(args))]
     tests = [
@@ -362,15 +366,25 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
         scope |= {f"shape{k}": a._array.shape, f"strides{k}": a._array.strides, f"dtype{k}": a._array.dtype}
         lines += [f"    if {name}.__class__ is not Tensor: return False", f"    x{k} = {name}._array"]
         tests += [f"x{k}.__class__ is ndarray", f"x{k}.shape == shape{k}", f"x{k}.strides == strides{k}", f"x{k}.dtype == dtype{k}"]
-        tests += [f"{name}._node is {'' if a._node is None else 'not '}None", f"not {name}.__dict__"]
+        tests += [f"{name}._node is None" if a._node is None else f"{name}._node is not None and {name}.is_leaf is {a.is_leaf}"]
+        tests.append(f"not {name}.__dict__")
+        if replay.surroundings.asks_gradients:
+            tests.append(f"(getattr({name}, '_gradient', None) is None) is {getattr(a, '_gradient', None) is None}")
         tests += [f"{name} is {'' if a is args[j] else 'not '}{names[j]}" for j in range(k)]
-    for k, (x, array, looks) in enumerate(replay.held):
-        scope |= {f"held{k}": x, f"array{k}": array, f"looks{k}": looks}
+    for k, (x, array, node, looks) in enumerate(replay.held):
+        scope |= {f"held{k}": x, f"array{k}": array, f"node{k}": node, f"looks{k}": looks}
         # Other memory, as `data` and loaded checkpoints give it, may look the same.
-        tests.append(f"(held{k}._array is array{k} and held{k}._node is {'not ' * looks[-1]}None or looks(held{k}) == looks{k})")
+        one = f"held{k}"
+        tests.append(f"({one}._array is array{k} and {one}._node is {None if node is None else f'node{k}'} or looks({one}) == looks{k})")
     text = "\n".join(["def guard(args):", f"    if len(args) != {len(args)}: return False", *lines, f"    return {' and '.join(tests)}"])
     exec(compile(text, "<flambeau guard>", "exec"), scope)  # the text is made of names of this function's own
     return scope["guard"]
+
+
+def _asks_arguments(seen: Witness, places: dict[int, int]) -> bool:
+    """Whether the call went by the gradient or history of an argument; that it has none is in its signature."""
+    asked = [(x, name) for ref, name in seen.asked if (x := ref()) is not None and id(x) in places]
+    return any(getattr(x, "_gradient" if name == "grad" else name, None) is not None for x, name in asked)
 
 
 def replay_of(recorder: Recorder, leaves: list[Any], result: Any) -> Replay | None:
@@ -379,6 +393,8 @@ def replay_of(recorder: Recorder, leaves: list[Any], result: Any) -> Replay | No
     if not recorder.is_full_story or not any(isinstance(one, Segment) for one in story):
         return None
     places = {id(a): place for place, a in reversed([*enumerate(leaves)]) if isinstance(a, Tensor)}
+    if recorder.witness is not None and _asks_arguments(recorder.witness, places):
+        return None
     known: dict[int, Value] = {}                      # tensors that were made and are still there
     parts: list[Run | Act] = []
     read: set[int] = set()                            # tensors that the story itself keeps

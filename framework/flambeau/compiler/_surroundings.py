@@ -8,7 +8,8 @@ function does nothing but compute. Both are looked at, and calls of which it can
 - `Surroundings` goes from the compiled function through cells, globals, attributes, containers and modules, as far as the noted functions
   name them, and keeps which objects are there. While all of them are the same objects, the functions take the way that was recorded.
   What a function writes to is among them, so one that counts its calls, or keeps something of each, does not stay the same and is not
-  replayed. Objects whose contents cannot be compared, such as files, iterators and arrays of numpy, are refused.
+  replayed. Objects whose contents cannot be compared, such as files, iterators and arrays of numpy, are refused. Tensors among them have to
+  look as they did, for code may go by that without an operation on them; what their looks do not show is noted when it is asked for.
 
 Contents are compared by one pass over all containers, ``all(map(is_, chain(first, end, second, end, ...), kept))``, in some 15 ns an
 object; what functions look up by name is compared one by one.
@@ -20,15 +21,17 @@ import builtins
 import collections
 import dis
 import gc
+import inspect
 import os
 import re
 import sys
 import sysconfig
 import types
+import weakref
 from collections.abc import Iterable
 from functools import cache, partial
-from itertools import chain
-from operator import is_
+from itertools import chain, compress
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -36,6 +39,7 @@ import numpy as np
 import flambeau_kernels
 
 from .. import dtypes
+from .._kinds import KindArray
 from ..devices import Size, device, layout, memory_format
 from ..nn.modules import module as modules
 from ..nn.parameter import Parameter
@@ -65,6 +69,8 @@ _PASSING_ON = {os.path.join(_STDLIB, name) for name in (
     "contextlib.py", "functools.py", "collections/__init__.py", "_collections_abc.py", "enum.py", "types.py", "typing.py",
     "dataclasses.py", "operator.py",
 )}  # fmt: skip
+# The modules among these with classes whose methods read attributes that no code of the program names.
+_WITH_CLASSES = frozenset(("collections", "contextlib", "functools", "enum", "types", "dataclasses", "operator"))
 
 
 @cache
@@ -137,16 +143,46 @@ _PLAIN_CLASSES = (*_CONTAINERS, tuple, frozenset, str, bytes, int, float, comple
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr", "__dict__", "attrgetter", "methodcaller", "__getattribute__"))
 
 
+# What tensors are asked for that changes between calls which look alike, or cannot be compared.
+_UNSTEADY = (
+    "_version", "_base", "_is_view", "data_ptr", "storage_offset", "storage", "untyped_storage", "is_shared", "output_nr",
+    "_backward_hooks",
+)  # fmt: skip
+_SET = re.compile(r"set_|enable_|use_|seed|manual_seed")  # names of functions of ours that change a setting,
+_GET = re.compile(r"get_|is_|are_|current_|initial_seed|\w+_(?:enabled|count)$")  # and of those that give one
+
+
+@cache
+def _facts() -> dict[Any, str]:
+    """The code of what tensors are asked for, and its name: those of `_UNSTEADY`, the gradient and the history."""
+    found = {}
+    for name in (*_UNSTEADY, "grad", "grad_fn"):
+        member = getattr(Tensor, name)                # makes it, if nobody has used it yet
+        member = getattr(member, "fget", member)
+        found[member.__code__] = name
+    return found
+
+
+@cache
+def _is_setting(code: Any) -> str:
+    """Whether a function of a module of ours, by its name, changes a setting, "set", or gives one, "get"."""
+    return "set" if _SET.match(code.co_name) else "get" if _GET.match(code.co_name) else ""
+
+
 class Witness:
     """Notes which code of the program one call runs: ``with Witness() as seen: f()``.
 
     Attributes:
         codes: of the program's functions that ran.
+        settings: functions of ours that give a setting, each with its arguments.
+        asked: tensors whose gradient or history was asked for, each with the name of that.
         refused: what cannot be replayed, or None.
     """
 
     def __init__(self) -> None:
         self.codes: set[Any] = set()
+        self.settings: list[tuple[Any, ...]] = []
+        self.asked: list[tuple[weakref.ref[Tensor], str]] = []  # weak, because what a call keeps is not replayed
         self.refused: str | None = None
         self.is_paused = False                        # while something runs that a replay runs too
         self._importing: Any = None                   # the frame of an import by our code, which may run finders of the program
@@ -182,8 +218,32 @@ class Witness:
             owner = _owner_in(frame)
             if owner == "program" or owner == "library" and code.co_filename not in _PASSING_ON and not _is_ours(frame):
                 self.codes.add(code)
+            elif owner == "ours" and (code in _facts() or _is_setting(code)) and not _is_ours(frame.f_back):
+                self._note_question(frame, code)
         elif event == "c_call" and frame.f_code.co_filename not in _PASSING_ON and not _is_ours(frame):
             self._note_builtin(called)
+
+    def _note_question(self, frame: Any, code: Any) -> None:
+        """The program asks a tensor, or for a setting, or changes one."""
+        fact = _facts().get(code)
+        if fact in _UNSTEADY:
+            self.refused = f"it asks for {fact} of a tensor"
+            return
+        given = frame.f_locals
+        if fact is not None:
+            self.asked.append((weakref.ref(given["self"]), fact))
+            return
+        asked = frame.f_globals.get(code.co_name)
+        if getattr(asked, "__code__", None) is not code:  # a method, or a function in a function
+            return
+        args = [given[name] for name in code.co_varnames[: code.co_argcount]]
+        if code.co_flags & inspect.CO_VARARGS:
+            args += given[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+        looks_at_them = not all(map(_is_plain, args))
+        if _is_setting(code) == "set" or code.co_kwonlyargcount and not looks_at_them:
+            self.refused = f"it calls {code.co_name}"
+        elif not looks_at_them and (asked, *args) not in self.settings:
+            self.settings.append((asked, *args))
 
     def _note_builtin(self, called: Any) -> None:
         of = getattr(called, "__self__", None)
@@ -218,12 +278,64 @@ _OF_C = (
 # What is done to these in a call is done in a replay too, by themselves; all else of them counts.
 _SUBJECTS: dict[type, frozenset[str]] = {Optimizer: frozenset(("step", "zero_grad")), LRScheduler: frozenset(("step",))}
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
+_DESCRIBED = frozenset(("__name__", "__qualname__", "__doc__", "__module__"))
 _MARKS = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__")  # of classes, which no function goes by
 
 
 def _is_plain(x: Any) -> bool:
     """Whether there is nothing to be looked at in `x`."""
     return type(x) in _PLAIN or isinstance(x, (np.generic, np.dtype))
+
+
+def looks_of(a: Tensor) -> Any:
+    """What code may go by that asks nothing but what a tensor looks like; the last is whether it has a node."""
+    array = a._array
+    itself = id(array) if isinstance(array, KindArray) else None  # whose parts are not compared
+    place = array.__class__, getattr(array, "device", None)
+    return array.shape, getattr(array, "strides", None), array.dtype, place, itself, a.requires_grad, a.is_leaf, a._node is not None
+
+
+class _Tensors:
+    """Tensors, and how they look: ``same()`` says whether they still look so."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.arrays: list[Any] = []
+        self.nodes: list[Any] = []
+        self.looks: list[Any] = []
+
+    def add(self, x: Tensor) -> None:
+        self.tensors.append(x)
+        self.arrays.append(x._array)
+        self.nodes.append(x._node)
+        self.looks.append(looks_of(x))
+
+    def leave_out(self, others: list[Tensor]) -> None:
+        """Do not compare `others`, which somebody else does."""
+        ids = {*map(id, others)}
+        kept = [id(x) not in ids for x in self.tensors]
+        columns = self.tensors, self.arrays, self.nodes, self.looks
+        self.tensors, self.arrays, self.nodes, self.looks = [[*compress(column, kept)] for column in columns]
+
+    def same(self) -> bool:
+        if all(map(is_, map(_ARRAY_OF, self.tensors), self.arrays)) and all(map(is_, map(_NODE_OF, self.tensors), self.nodes)):
+            return True
+        # Other memory, as `data` and loaded checkpoints give it, may look the same.
+        if [*map(looks_of, self.tensors)] != self.looks:
+            return False
+        self.arrays, self.nodes = [*map(_ARRAY_OF, self.tensors)], [*map(_NODE_OF, self.tensors)]
+        return True
+
+
+_ARRAY_OF, _NODE_OF = attrgetter("_array"), attrgetter("_node")
+
+
+def _outcome(function: Any, args: tuple[Any, ...]) -> Any:
+    """What `function` gives; the class of what it raises, such as that there is no process group."""
+    try:
+        return function(*args)
+    except (RuntimeError, ValueError, TypeError) as error:
+        return type(error)
 
 
 class _Refused(Exception):
@@ -239,12 +351,17 @@ class Surroundings:
     Attributes:
         refused: why it cannot be said, or None.
         codes: what ran.
+        asks_gradients: whether it asks some tensor for its gradient.
+        tensors: those that have to look as they did.
     """
 
     def __init__(self, fn: Any, seen: Witness) -> None:
         self.refused, self.codes = seen.refused, seen.codes
+        self.asks_gradients = any(name == "grad" for _, name in seen.asked)
         self._tests: list[str] = ["not modules._watching_all"]
-        self._scope: dict[str, Any] = {"is_": is_, "chain": chain, "MISSING": _MISSING, "modules": modules, "END": _END}
+        self._scope: dict[str, Any] = {
+            "is_": is_, "chain": chain, "MISSING": _MISSING, "modules": modules, "END": _END, "outcome": _outcome,
+        }  # fmt: skip
         self._names: dict[int, str] = {}              # of objects in the text
         self._passed: list[str] = []                  # texts of containers that are compared in one pass,
         self._contents: list[Any] = []                # and what was in them
@@ -252,14 +369,18 @@ class Surroundings:
         self._typed: list[str] = []                   # texts of objects whose class may be set
         self._known: dict[int, Any] = {}
         self._classes: set[type] = set()
-        self._words = frozenset(name for code in seen.codes for name in code.co_names)
-        self._asked = frozenset().union(*map(_asked_in, seen.codes))
-        self._by_name = not _BY_NAME.isdisjoint(self._words)
+        self.tensors = _Tensors()
+        self._matched, matches_places = _matched_in(seen.codes)
+        self._words = frozenset(name for code in seen.codes for name in code.co_names) | self._matched
+        self._asked = frozenset().union(self._matched, *map(_asked_in, seen.codes))
+        self._by_name = matches_places or not _BY_NAME.isdisjoint(self._words)
         self._reached: set[Any] = set()
         self._waiting: list[Any] = [fn]
         if self.refused is None:
             try:
+                self._methods_of_tensors()
                 self._follow()
+                self._answers(seen)
             except _Refused as why:
                 self.refused = str(why)
         self.same: Any = self._compiled() if self.refused is None else lambda: False
@@ -281,8 +402,42 @@ class Surroundings:
         if missed:
             raise _Refused(f"it is not known where {min(missed)} comes from")
 
+    def _methods_of_tensors(self) -> None:
+        """What the code names or uses as an operator of tensors, which a program may have replaced, or may yet."""
+        have = Tensor.__dict__
+        used = self._words.union({f"__{word}__" for word in self._words}, *map(_operators_in, self.codes))
+        names = sorted(used & have.keys() - {*_MARKS})
+        if names:
+            self._scope["methods"] = (*map(have.get, names),)
+            self._tests.append(f"(*map({self._held(have.get)}, {self._held((*names,))}),) == methods")
+            self._waiting += [
+                f for f in map(have.get, names) if isinstance(f, types.FunctionType) and _owner(f.__code__.co_filename) != "ours"
+            ]  # fmt: skip
+
+    def _answers(self, seen: Witness) -> None:
+        """What the program was told when it asked for settings, and for gradients and histories of tensors that are found here."""
+        for function, *args in seen.settings:
+            value = _outcome(function, (*args,))
+            if not _is_plain(value) and not isinstance(value, type):
+                raise _Refused(f"it calls {function.__name__}, which gives a {type(value).__name__}")
+            self._tests.append(f"outcome({self._held(function)}, {self._held((*args,))}) == {self._held(value)}")
+        for ref, name in seen.asked:
+            x = ref()
+            if x is None or id(x) not in self._known:
+                continue                              # an argument, see `_replay`, or made in the call
+            if name == "grad":
+                gradient = getattr(x, "_gradient", None)  # which what operations have made may lack
+                self._tests.append(f"getattr({self._held(x)}, '_gradient', None) is {self._held(gradient)}")
+                self._then(gradient)
+            elif x.grad_fn is not None:
+                raise _Refused("it asks for grad_fn of a tensor")
+        self._follow()
+
     def _compiled(self) -> Any:
         tests = self._tests
+        if self.tensors.tensors:
+            self._scope["looking"] = self.tensors
+            tests = [*tests, "not looking.tensors or looking.same()"]
         if self._empty:
             tests = [*tests, f"not ({' or '.join(self._empty)})"]
         if self._typed:
@@ -332,15 +487,15 @@ class Surroundings:
         kind = type(x)
         if isinstance(x, modules.Module):
             self._module(x)
-        elif kind is Tensor or kind is Parameter:
-            if kind is Parameter or x.__dict__:
-                self._attributes(x)
+        elif issubclass(kind, Tensor) and (kind is Tensor or kind is Parameter or not _is_class_of_ours(kind)):
+            self._tensor(x)
         elif kind is types.FunctionType:
             self._function(x)
         elif kind is types.MethodType:
             self._waiting += (x.__self__, x.__func__)
         elif kind is partial:
             self._waiting += (x.func, x.args, x.keywords)
+            self._attributes(x)
         elif kind is staticmethod or kind is classmethod:
             self._waiting.append(x.__func__)
         elif kind is property:
@@ -402,16 +557,35 @@ class Surroundings:
                 self._is_still(f"{space}.get({word!r}, MISSING)", have[word])
         self._class(type(x))
 
+    def _tensor(self, x: Tensor) -> None:
+        """Its looks and attributes; names of dimensions, and whether the gradient is retained, are among these."""
+        self.tensors.add(x)
+        self._attributes(x)
+        if x.__dict__:
+            self._all_of(x.__dict__.values(), f"{self._held(x.__dict__)}.values()")
+        base = getattr(x, "_view_of", None)
+        if base is not None:                          # which says whether a view that was made without recording requires gradients
+            self._then(base[0])
+        if type(x) is not Tensor and type(x) is not Parameter:
+            self._instance(x)
+
     def _function(self, x: types.FunctionType) -> None:
         if _owner(x.__code__.co_filename) == "ours":
             if "__wrapped__" in x.__dict__:           # of a function that is compiled, or runs without gradients
-                self._waiting.append(x.__dict__["__wrapped__"])
+                have = x.__dict__
+                self._waiting.append(have["__wrapped__"])
+                self._all_of(have, self._held(have))
+                self._all_of(have.values(), f"{self._held(have)}.values()")
+                for word in sorted(self._asked & have.keys()):  # others lead into the compiler
+                    self._then(have[word])
             for cell in x.__closure__ or ():
                 if cell.cell_contents.__class__ is types.FunctionType:
                     self._waiting.append(cell.cell_contents)
             return
         name = self._held(x)
         self._tests.append(f"{name}.__code__ is {self._held(x.__code__)}")
+        self._attributes(x)
+        self._described(x)
         if not self._ran(x.__code__):
             return                                    # it was there, and not called
         self._is_still(f"{name}.__defaults__", x.__defaults__)
@@ -422,8 +596,6 @@ class Surroundings:
             except ValueError:                        # not filled yet
                 raise _Refused(f"a variable of {x.__qualname__} has no value yet") from None
             self._is_still(f"{self._held(cell)}.cell_contents", value)
-        if x.__dict__:
-            self._attributes(x)
         space = self._held(x.__globals__)
         for word in sorted(_names_of(x.__code__)):
             if word in x.__globals__:
@@ -463,6 +635,8 @@ class Surroundings:
             self._tests.append(f"{space}.get({word!r}, MISSING) is {self._held(value)}")
             if isinstance(value, (types.ModuleType, types.FunctionType, type)):
                 self._then(value)
+            elif x.__name__.startswith("flambeau.backends.") and _is_class_of_ours(type(value)) and hasattr(value, "__dict__"):
+                self._attributes(value)               # settings, as those of backends.cuda.matmul
 
     def _class(self, x: type) -> None:
         """What instances find there: functions that ran, and what the code names."""
@@ -474,6 +648,7 @@ class Surroundings:
             self._classes.add(cls)
             space = self._held(cls.__dict__)
             self._tests.append(f"len({space}) == {len(cls.__dict__)}")
+            self._described(cls)
             for word, value in cls.__dict__.items():
                 if word not in _MARKS and (word in self._words or self._by_name or self._has_run(value)):
                     self._is_still(f"{space}.get({word!r}, MISSING)", value)
@@ -487,12 +662,18 @@ class Surroundings:
             return x.__code__ in self.codes or _owner(x.__code__.co_filename) == "ours"
         return hasattr(x, "__get__") and type(x) not in _OF_C
 
+    def _described(self, x: Any) -> None:
+        """The name and the text of a function or class, if the code asks for them."""
+        for word in sorted(self._asked & _DESCRIBED):
+            self._is_still(f"{self._held(x)}.{word}", getattr(x, word))
+
     def _attributes(self, x: Any) -> None:
-        """Those of an instance that the code names."""
+        """Those of an instance that the code names; all of them where methods of the library may."""
         have = x.__dict__
         space = self._held(have)
         self._all_of(have, space)
-        for word in sorted(have.keys() if self._by_name else self._words & have.keys()):
+        by_name = self._by_name or any(cls.__module__ in _WITH_CLASSES and not _is_of_c(cls) for cls in type(x).__mro__)
+        for word in sorted(have.keys() if by_name else self._words & have.keys()):
             self._is_still(f"{space}.get({word!r}, MISSING)", have[word])
 
     def _instance(self, x: Any) -> None:
@@ -524,6 +705,50 @@ def _asked_in(code: Any) -> frozenset[str]:
     if not _BY_NAME.isdisjoint(code.co_names):
         found |= {name for name in code.co_consts if isinstance(name, str)}
     return frozenset(found)
+
+
+def _matched_in(codes: Iterable[Any]) -> tuple[frozenset[str], bool]:
+    """Names of attributes in class patterns of ``match``, and whether patterns have attributes without a name, by `__match_args__`."""
+    found: set[str] = set()
+    by_place = False
+    for code in codes:
+        counts = _class_patterns(code)
+        if counts:
+            found.update(name for names in code.co_consts if isinstance(names, tuple) for name in names if isinstance(name, str))
+            by_place = by_place or max(counts) > 0
+    return frozenset(found), by_place
+
+
+@cache
+def _class_patterns(code: Any) -> tuple[int, ...]:
+    """How many attributes without a name each class pattern of the code has."""
+    return tuple(each.arg or 0 for each in dis.get_instructions(code) if each.opname == "MATCH_CLASS")
+
+
+_BINARY = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul", "&": "and", "|": "or",
+    "^": "xor", "<<": "lshift", ">>": "rshift", "[]": "getitem",
+}  # fmt: skip
+_COMPARED = {"<": ("lt", "gt"), ">": ("gt", "lt"), "<=": ("le", "ge"), ">=": ("ge", "le"), "==": ("eq",), "!=": ("ne",)}
+_OTHER_OPERATORS = {
+    "UNARY_NEGATIVE": ("neg",), "UNARY_POSITIVE": ("pos",), "UNARY_INVERT": ("invert",), "BINARY_SUBSCR": ("getitem",),
+    "BINARY_SLICE": ("getitem",), "STORE_SUBSCR": ("setitem",), "STORE_SLICE": ("setitem",), "CONTAINS_OP": ("contains",),
+}  # fmt: skip
+
+
+@cache
+def _operators_in(code: Any) -> frozenset[str]:
+    """Names of the methods by which tensors answer the operators in the code."""
+    found: set[str] = set()
+    for each in dis.get_instructions(code):
+        if each.opname == "BINARY_OP":
+            name = _BINARY.get(each.argrepr.removesuffix("="), "")
+            found.update((name, f"r{name}", f"i{name}") if each.argrepr.endswith("=") else (name, f"r{name}"))
+        elif each.opname == "COMPARE_OP":
+            found.update(_COMPARED.get(each.argrepr, ()))
+        else:
+            found.update(_OTHER_OPERATORS.get(each.opname, ()))
+    return frozenset(f"__{name}__" for name in found)
 
 
 def _names_of(code: Any) -> set[str]:
