@@ -280,7 +280,7 @@ def sym_int(a: Any) -> Any:
     """`a` as an int, towards zero."""
     if isinstance(a, SymBool):
         return int(a)
-    return a.__sym_int__() if isinstance(a, _Number) else math.trunc(a)  # type: ignore[attr-defined]  # both classes have it
+    return a.__sym_int__() if isinstance(a, _Number) else int(a)  # type: ignore[attr-defined]  # both classes have it
 
 
 def sym_float(a: Any) -> Any:
@@ -314,10 +314,10 @@ def sym_min(a: Any, b: Any) -> Any:
 
 
 def sym_ite(b: Any, t: Any, f: Any) -> Any:
-    """`t` if `b` holds, else `f`, which must be of the same type. Raises: TypeError otherwise."""
+    """`t` if `b` holds, else `f`, which must be of the same type. Raises: AssertionError otherwise."""
     kinds = [_kind(x) for x in (b, t, f)]
     if kinds[0] is not bool or kinds[1] is not kinds[2]:
-        raise TypeError(f"sym_ite takes a bool and two values of one type, got {b!r}, {t!r} and {f!r}")
+        raise AssertionError(f"sym_ite takes a bool and two values of one type, got {b!r}, {t!r} and {f!r}")
     return b.node.choose(t, f) if isinstance(b, SymBool) else t if b else f
 
 

@@ -151,3 +151,10 @@ def test_the_tables_have_what_pytorch_has_in_them():
     assert asked == {str(op) for op in torch._decomp.get_decompositions(
         [torch.ops.aten.relu, torch.ops.aten.native_layer_norm_backward, torch.ops.aten.tril]
     )} - {"aten.native_layer_norm_backward.out"} | asked & {"aten.native_layer_norm_backward.out"}
+
+
+def test_windows_as_columns_are_decomposed_without_a_recorder():
+    x, settings = fb.randn(1, 2, 5, 6), ([2, 3], [1, 2], [1, 1], [2, 1])
+    decomposed = get_decompositions([fb.ops.aten.im2col])[fb.ops.aten.im2col.default](x, *settings)
+
+    assert fb.equal(decomposed, fb.nn.functional.unfold(x, *settings))

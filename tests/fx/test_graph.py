@@ -410,3 +410,43 @@ def test_an_interpreter_says_in_the_message_what_it_was_executing():
     interpreter.extra_traceback = False
     with pytest.raises(KeyError, match=r"^'q'$"):
         interpreter.run(fb.ones(1))
+
+
+@pytest.mark.parametrize(("target", "args"), [
+    (fb.rand, (2,)), (fb.randn, (2,)), (fb.randint, (3, (2,))), (fb.randperm, (3,)), (fb.normal, (0.0, 1.0, (2,))),
+    (fb.rand_like, (1,)), (fb._C._set_grad_enabled, (True,)), (fb.ops.aten.rand.default, ([2],)),
+], ids=str)  # fmt: skip
+def test_calls_that_draw_or_switch_histories_stay_though_nobody_uses_them(target, args):
+    graph = fx.Graph()
+    graph.call_function(target, args)
+    graph.call_function(fb.zeros, (2,))
+    graph.output(None)
+    graph.eliminate_dead_code()
+
+    assert [n.target for n in graph.nodes if n.op == "call_function"] == [target]
+
+
+def test_a_transformer_keeps_where_nodes_come_from():
+    class Layer(fb.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = fb.nn.ReLU()
+
+        def forward(self, x):
+            return self.act(x) + 1
+
+    class Negated(fx.Transformer):
+        def call_function(self, target, args, kwargs):
+            return super().call_function(fb.neg, (super().call_function(target, args, kwargs),), {})
+
+    gm = fx.symbolic_trace(Layer())
+    for node in gm.graph.nodes:
+        node.meta.update(stack_trace=f"line of {node.name}", custom={"tag": node.name}, val=3)
+
+    made = {n.name: n.meta for n in Negated(gm).transform().graph.nodes}
+    assert [(name, m.get("stack_trace"), m.get("custom")) for name, m in made.items()] == [
+        ("x", None, None), ("act", "line of act", {"tag": "act"}), ("add", "line of add", {"tag": "add"}),
+        ("neg", "line of add", {"tag": "add"}), ("output", "line of output", {"tag": "output"}),
+    ]
+    assert list(made["act"]["nn_module_stack"].values()) == [("act", fb.nn.ReLU)]
+    assert "val" not in made["add"]                   # what is computed may be something else

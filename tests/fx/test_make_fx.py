@@ -334,3 +334,73 @@ def test_recorded_arguments_are_plain_tuples(f):
 def test_a_tensor_that_nothing_recorded_has_made_is_not_called_a_wrong_argument(f):
     with pytest.raises(NotImplementedError, match=r"a tensor, of shape \(2,\), was made by what cannot be recorded"):
         make_fx(lambda x: f(x, wrap(np.full(2, 4.0))))(fb.ones(2, dtype=fb.float64))
+
+
+@pytest.mark.parametrize("asks", [
+    lambda x: fb.allclose(x, x * 2), lambda x: x.allclose(x * 2), lambda x: fb.equal(x, x), lambda x: x.equal(x[:2]),
+    lambda x: fb.ops.aten.equal.default(x, x), lambda x: fb.is_nonzero(x.sum()), lambda x: x.sum().is_nonzero(),
+], ids=["allclose", "method allclose", "equal", "method equal", "operator", "is_nonzero", "method is_nonzero"])  # fmt: skip
+def test_python_answers_about_elements_are_refused(asks):
+    def f(x):
+        return x + 1 if asks(x) else x
+
+    with pytest.raises(RuntimeError, match="trying to get value out of a tracing tensor"):
+        make_fx(f)(fb.rand(3, 4))
+    for mode in ("fake", "symbolic"):
+        with pytest.raises(RuntimeError, match=r"aten\.|Could not guard on data-dependent expression"):
+            make_fx(f, tracing_mode=mode)(fb.rand(3, 4))
+
+
+def test_a_composition_that_compares_elements_inside_is_recorded():
+    x = fb.tensor([0.0, 1.0, 2.0])
+
+    assert make_fx(lambda x: x + 1 if x.is_same_size(x * 2) else x)(x)(x).tolist() == [1.0, 2.0, 3.0]
+
+
+def _within_no_grad(x):
+    with fb.no_grad():
+        y = x * 2
+    return y * x
+
+
+def _within_enable_grad(x):
+    with fb.no_grad():
+        y = x * 2
+        with fb.enable_grad():
+            z = x * 3
+    return y * z
+
+
+def _after_a_call(x):
+    fb.set_grad_enabled(False)
+    y = x * 2
+    fb._C._set_grad_enabled(True)
+    return y * x
+
+
+@fb.no_grad()
+def _decorated(x):
+    return x * 2
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize(("f", "modes", "grad"), [
+    (_within_no_grad, [False, True], [2.0, 2.0]), (_within_enable_grad, [False, True, False, True], [6.0, 6.0]),
+    (_after_a_call, [False, True], [2.0, 2.0]), (lambda x: _decorated(x) + x, [False, True], [1.0, 1.0]),
+], ids=["no_grad", "enable_grad", "set_grad_enabled", "decorated"])  # fmt: skip
+def test_before_dispatch_the_graph_records_histories_where_the_program_does(f, modes, grad, mode):
+    gm = make_fx(f, tracing_mode=mode, pre_dispatch=True)(fb.ones(2, requires_grad=True))
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+
+    assert [n.args[0] for n in gm.graph.nodes if n.target is fb._C._set_grad_enabled] == modes
+    x = fb.ones(2, requires_grad=True)
+    assert fb.autograd.grad(gm(x).sum(), x)[0].tolist() == grad
+    assert fb.is_grad_enabled()
+    assert "_set_grad_enabled" not in make_fx(f, tracing_mode=mode)(fb.ones(2)).code
+
+
+def test_before_dispatch_no_grad_inside_an_operation_is_no_node():
+    gm = make_fx(lambda x: fb.nn.functional.batch_norm(x, None, None, training=True), pre_dispatch=True)(fb.rand(4, 2))
+
+    assert not [n for n in gm.graph.nodes if n.target is fb._C._set_grad_enabled]

@@ -482,3 +482,57 @@ def test_pictures_are_drawn_as_png(tmp_path):
     with image.open(tmp_path / "net.png") as picture:
         assert picture.format == "PNG"
         assert len(picture.getcolors(1 << 16)) > 4    # boxes, letters and arrows
+
+
+class _Activated(fb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.relu = fb.nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(x) + 1
+
+
+class _Activation(fb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.relu = fb.nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(x)
+
+
+class _Other(fb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.new = fb.nn.Hardtanh()
+
+    def forward(self, x):
+        return self.new(x)
+
+
+class _Scaled(fb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = fb.nn.Module()
+        self.inner.scale = fb.nn.Parameter(fb.tensor([2.0, 3.0]))
+        self.register_buffer("shift", fb.tensor([10.0, 20.0]))
+
+    def forward(self, x):
+        return x * self.inner.scale + self.shift
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["modules", "graph modules"])
+@pytest.mark.parametrize(("replacement", "state", "result"), [
+    (_Other, [], [0.0, 2.0]), (_Scaled, ["inner.scale", "shift"], [7.0, 36.0]),
+], ids=["submodule", "parameter and buffer"])  # fmt: skip
+def test_a_replacement_brings_what_it_has_where_the_pattern_calls_submodules(replacement, state, result, traced):
+    gm = fx.symbolic_trace(_Activated())
+    pattern, new = _Activation(), replacement()
+    if traced:
+        pattern, new = fx.symbolic_trace(pattern), fx.symbolic_trace(new)
+
+    assert len(fx.replace_pattern(gm, pattern, new)) == 1
+    assert sorted(gm.state_dict()) == state
+    assert not hasattr(gm, "relu")
+    assert gm(fb.tensor([-2.0, 5.0])).tolist() == result

@@ -306,3 +306,25 @@ def test_nodes_that_ask_for_sizes_are_accessors() -> None:
     assert all(S.is_accessor_node(node) for node in asked)
     assert not S.is_accessor_node(graph.call_function(fb.relu, (x,)))
     assert not sizes(5)[1].node.is_nested_int()
+
+
+def test_fake_tensors_of_tensors_that_are_gone_lend_no_shape_to_later_ones():
+    env = fb.fx.experimental.symbolic_shapes.ShapeEnv()
+    mode, other = FakeTensorMode(shape_env=env), FakeTensorMode(shape_env=env)
+
+    shapes = [[int(s) for s in mode.from_tensor(fb.zeros(i + 2, 3)).shape] for i in range(4)]
+    assert shapes == [[2, 3], [3, 3], [4, 3], [5, 3]]
+    assert [int(s) for s in other.from_tensor(fb.zeros(7, 2)).shape] == [7, 2]
+
+
+def test_numbers_and_bounds_are_taken_and_named_as_they_are_given():
+    shapes = fb.fx.experimental.symbolic_shapes
+    env = shapes.ShapeEnv()
+
+    assert env.create_symintnode(7, hint=7) == 7
+    with pytest.raises(ValueError, match="min=5 and max=2"):
+        shapes.constrain_range(env.create_unbacked_symint(), min=5, max=2)
+    assert fb.sym_float("1.5") == 1.5
+    assert (fb.sym_int("3"), fb.sym_int(-3.7)) == (3, -3)
+    with pytest.raises(AssertionError, match="sym_ite takes a bool"):
+        fb.sym_ite(3, 1, 2)

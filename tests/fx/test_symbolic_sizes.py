@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+import flambeau.nn.functional as F
 from flambeau._subclasses import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from flambeau._symbolic import SymInt
 from flambeau.fx.experimental.proxy_tensor import make_fx
@@ -357,3 +358,124 @@ def test_one_symbol_is_taken_for_a_list_of_sizes(fn):
 
     x = fb.arange(35.0).view(5, 7)
     assert fb.equal(gm(x), fn(x))
+
+
+def holds_elsewhere(f: Any, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+    """The graph of `f` for `given`, which gives at `others` what `f` gives."""
+    graph = symbolic(f, *given)
+
+    fb.testing.assert_close(graph(*others), f(*others))
+    return graph
+
+
+@pytest.mark.parametrize("repeats", [lambda x: x.repeat_interleave(2), lambda x: x.repeat_interleave(2, 0),
+                                     lambda x: x.repeat_interleave(x.shape[0], -1)])  # fmt: skip
+def test_repeated_elements_are_not_places_of_the_traced_sizes(repeats):
+    graph = holds_elsewhere(repeats, (numbers(4, 6),), (numbers(6, 8),))
+
+    assert not graph.shape_env.guards
+    assert not [n for n in graph.graph.nodes if n.op == "get_attr"]
+    holds_elsewhere(fb.func.grad(lambda x: repeats(x).pow(2).sum()), (numbers(4, 6),), (numbers(6, 8),))
+
+
+@pytest.mark.parametrize("align", [False, True])
+def test_affine_grids_are_made_for_the_sizes_that_a_graph_gets(align):
+    def grid(theta, x):
+        return F.affine_grid(theta, [1, 1, x.shape[0], 3], align_corners=align)
+
+    given, others = (numbers(1, 2, 3), numbers(4, 6)), (numbers(1, 2, 3, seed=1), numbers(6, 8))
+    holds_elsewhere(grid, given, others)
+    holds_elsewhere(fb.func.grad(lambda theta, x: grid(theta, x).pow(2).sum()), given, others)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "area", "linear"])
+@pytest.mark.parametrize("power", [1, 2])
+def test_gradients_of_resampled_images_hold_holds_elsewhere(mode, power):
+    def loss(x):
+        return F.interpolate(x, scale_factor=2, mode=mode).pow(power).sum()
+
+    small, large = ((4,), (6,)) if mode == "linear" else ((4, 6), (6, 8))
+    holds_elsewhere(fb.func.grad(loss), (numbers(1, 2, *small),), (numbers(1, 2, *large),))
+
+
+def test_columns_and_the_largest_elements_hold_holds_elsewhere():
+    def folded(x):
+        return F.fold(F.unfold(x[None, None], 2), (x.shape[0], x.shape[1]), 2)
+
+    def largest(x):
+        return x.topk(x.shape[1] // 2, 1)[0].pow(2).sum()
+
+    given, others = (numbers(4, 6),), (numbers(6, 8),)
+    holds_elsewhere(folded, given, others)
+    holds_elsewhere(fb.func.grad(lambda x: folded(x).pow(2).sum()), given, others)
+    holds_elsewhere(fb.func.grad(largest), given, others)
+
+
+@pytest.mark.parametrize("layer", [fb.nn.GRU, fb.nn.LSTM])
+def test_a_recurrent_network_taken_apart_is_guarded_by_its_length(layer):
+    network = layer(3, 4, batch_first=True)
+    graph = make_fx(lambda x: network(x)[0], tracing_mode="symbolic", _allow_non_fake_inputs=True)(numbers(2, 5, 3))
+
+    length = inputs_of(graph)[0].shape[1]
+    assert not isinstance(length, SymInt) or length.node.maybe_as_int() == 5
+
+
+def doubled(x):
+    y = x.clone()
+    y[y > 0] *= 2
+    return y
+
+
+def moved(x):
+    y = fb.zeros_like(x)
+    y[x > 0] = x[x > 0]
+    return y
+
+
+def increased(x):
+    y = x.clone()
+    y[y > 0] = y[y > 0] + 1
+    return y
+
+
+def cleared(x):
+    y = x.clone()
+    y[y > 0] = 0.0
+    return y
+
+
+def columns(x):
+    y = x.clone()
+    y[:, y[0] > 0] = x[:, x[0] > 0] * 3
+    return y
+
+
+@pytest.mark.parametrize("update", [doubled, moved, increased, cleared, columns])
+@pytest.mark.parametrize("mode", ["real", "symbolic"])
+def test_updates_through_masks_hold_for_other_values(update, mode):
+    graph = make_fx(update, tracing_mode=mode)(numbers(2, 3))
+
+    for other in [numbers(2, 3, seed=1), -numbers(2, 3).abs()] + ([numbers(4, 5)] if mode == "symbolic" or update is cleared else []):
+        assert fb.equal(graph(other), update(other))
+    if mode == "symbolic":
+        sizes = {0: fb.export.Dim("a"), 1: fb.export.Dim("b")}
+        module = type("Update", (fb.nn.Module,), {"forward": lambda self, x: update(x)})()
+        assert fb.equal(fb.export.export(module, (numbers(2, 3),), dynamic_shapes=(sizes,)).module()(numbers(4, 5)), update(numbers(4, 5)))
+
+
+@pytest.mark.parametrize("update", [doubled, moved, increased, cleared, columns])
+def test_gradients_of_updates_through_masks_are_recorded(update):
+    gradient = fb.func.grad(lambda x: update(x).pow(2).sum())
+
+    assert fb.equal(make_fx(gradient)(numbers(2, 3))(numbers(2, 3, seed=1)), gradient(numbers(2, 3, seed=1)))
+
+
+@pytest.mark.parametrize("make", [lambda x: fb.zeros(x.sum().item()), lambda x: fb.ones(x.sum().item(), 2)])
+def test_a_value_that_is_a_size_is_taken_to_be_one(make):
+    graph = symbolic(make, fb.tensor([1, 2]))
+
+    assert graph(fb.tensor([3, 4])).shape[0] == 7
+    with pytest.raises(RuntimeError, match=r"negative dimension|Expected cond"):
+        graph(fb.tensor([-3, 1]))
+    module = type("Make", (fb.nn.Module,), {"forward": lambda self, x: make(x)})()
+    assert fb.export.export(module, (fb.tensor([1, 2]),)).module()(fb.tensor([3, 4])).shape[0] == 7

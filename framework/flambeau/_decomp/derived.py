@@ -169,7 +169,9 @@ def _of_part(op: Any, target: Any) -> Callable[..., Any] | None:
 
     if op.kind == "elementwise" and Tag.core not in target.tags and target in decomposition_table:
         return decomposition_table[target]
-    return of_own_operators().get(target)
+    own = of_own_operators().get(target)
+    # Where nothing records the operator that `own` names, that one is made of `target` again.
+    return None if own is None else unless_within(target, own)
 
 
 def by_formula(op: Any, args: tuple[Any, ...]) -> Any:

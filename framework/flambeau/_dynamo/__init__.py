@@ -52,6 +52,7 @@ def mark_static(t: Any, index: Any = None) -> None:
 
 
 def _mark(t: Any, name: str, index: Any) -> None:
+    assert isinstance(index, (int, list, tuple, range)), f"Expected index to be int, list, or tuple, got {type(index)}"
     indices = (index,) if isinstance(index, int) else tuple(index)
     setattr(t, name, getattr(t, name, set()) | set(indices))
 

@@ -41,9 +41,7 @@ class CompileCounterWithBackend:
         self.frame_count += 1
         self.op_count += _calls(gm)
         self.graphs.append(gm)
-        maker = lookup_backend(self.backend)
-        # Backends of this package without a function compute what the graph does.
-        return gm.forward if maker is None else maker(gm, example_inputs)
+        return lookup_backend(self.backend)(gm, example_inputs)
 
     def clear(self) -> None:
         """Begin to count anew, and forget the graphs."""

@@ -416,9 +416,7 @@ class FakeTensorConverter:
         array = self._array(t._array)
         if shape_env is not None:
             if source is None:
-                from ..fx.experimental._sources import ConstantSource
-
-                source = ConstantSource(f"__fake_tensor_{len(self.tensors)}")
+                source = shape_env.unnamed_source()
             shape, steps, offset = shape_env.create_symbolic_sizes_strides_storage_offset(t, source, symbolic_context=symbolic_context)
             step = array.itemsize
             symbolic = MetaArray(shape, _arrays.plain_dtype(array.dtype), tuple([s * step for s in steps]), offset * step)

@@ -229,11 +229,12 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """`fn` behind a wrapper: within compiled functions it runs as it is, and nothing in it is recorded. Without `fn`, a decorator.
 
     `recursive` says that what `fn` calls is left out too, which it is anyway; `reason` why.
-    A module is returned as it is, after its `forward` was marked.
+    A module is returned as it is, after its `forward` was marked. Raises: AssertionError if it cannot be called.
     """
     if fn is None:
         return lambda found: disable(found, recursive, reason=reason)
-    if isinstance(fn, type) or not callable(fn) or hasattr(fn, "forward"):
+    assert callable(fn), f"fn must be callable, got {type(fn).__name__}"
+    if isinstance(fn, type) or hasattr(fn, "forward"):
         return fn
 
     @functools.wraps(fn)

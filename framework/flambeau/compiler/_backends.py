@@ -87,10 +87,24 @@ def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Ite
 
 
 def lookup_backend(compiler_fn: Any) -> Any:
-    """The function of a backend, by name; a function as it is.
+    """The function ``(graph_module, example_inputs)`` of a backend, by name; a function as it is.
 
     Raises: InvalidBackend for a name that nothing goes by.
     """
+    found = _function_of(compiler_fn)
+    if found is not None:
+        return found
+    return _inductor if compiler_fn in ("inductor", "cudagraphs") else _eager
+
+
+def _inductor(gm: Any, example_inputs: Any, **settings: Any) -> Any:
+    from .._inductor.compile_fx import compile_fx
+
+    return compile_fx(gm, example_inputs)
+
+
+def _function_of(compiler_fn: Any) -> Any:
+    """As `lookup_backend`; None for what this package computes itself."""
     if not isinstance(compiler_fn, str):
         return compiler_fn
     if compiler_fn not in _found:
@@ -107,7 +121,7 @@ def chosen(backend: Any, mode: Any, options: Any) -> Backend:
     """The backend that `compile` was asked for; one that is a function is given the mode or options, where they were given."""
     if isinstance(backend, Backend):
         return backend
-    maker = lookup_backend(backend)
+    maker = _function_of(backend)
     if isinstance(backend, str) and backend in ("eager", "aot_eager"):
         return Backend(backend, None)                 # graphs that are run as they are compute what the function does
     if maker is None:

@@ -17,6 +17,7 @@ from ..tensor import Tensor
 from . import _explain, _sizes
 from ._backends import Backend
 from ._deferred import become
+from ._operations import meta_of
 from ._refs import read_by
 from ._steps import Constant, Step
 
@@ -104,6 +105,10 @@ def compiled(
         call = _showing_failures(call, original, backend)
         if config.repro_level >= 4:
             _check_accuracy(original, shown, backend)
+    for node in graph.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("example_value")
+        if isinstance(value, Tensor):                 # whose memory lives no longer than the first call needs it
+            node.meta["example_value"] = meta_of(value)
     return Many(form, symbols, graph, call, given, wanted)
 
 

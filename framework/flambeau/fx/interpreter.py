@@ -212,7 +212,8 @@ class Transformer(Interpreter):
         with fx_traceback.preserve_node_meta():
             result = super().run(enable_io_processing=False)
         if result is not None:
-            self.new_graph.output(map_aggregate(result, lambda a: a.node if isinstance(a, Proxy) else a))
+            made = self.new_graph.output(map_aggregate(result, lambda a: a.node if isinstance(a, Proxy) else a))
+            made.meta.update(self.graph.output_node().meta)
         return GraphModule(self.module, self.new_graph)
 
 

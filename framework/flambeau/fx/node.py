@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import operator
@@ -48,6 +49,7 @@ def assertion() -> Callable[..., Any]:
 # Functions that make tensors, or answer about them, ask the classes of their arguments from here on.
 install_functions()
 has_side_effect(assertion())
+has_side_effect(importlib.import_module(f"{__package__.partition('.')[0]}._C")._set_grad_enabled)
 
 
 def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
@@ -427,7 +429,17 @@ def _draws(target: Any) -> bool:
     if hasattr(target, "overloads"):
         target = getattr(target, target.overloads()[0])
     op = getattr(target, "flambeau_op", None)
+    if op is None and target in _drawing_makers():
+        return True
     return op is not None and op.random or any(tag.name == "nondeterministic_seeded" for tag in getattr(target, "tags", ()))
+
+
+@functools.cache
+def _drawing_makers() -> frozenset[Callable[..., Any]]:
+    """Functions that make tensors of random numbers, as they are now and as programs had them before `install_functions`."""
+    names = ("normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm")
+    public = [getattr(importlib.import_module(__package__.partition(".")[0]), name) for name in names]
+    return frozenset([*public, *map(inspect.unwrap, public)])
 
 
 def _class_name(obj: Any) -> str:

@@ -14,12 +14,17 @@ from typing import Any
 from .. import _state, dtypes
 from ..ops._spec import FUNCTION, METHOD
 from ..tensor import Tensor
+from . import traceback as fx_traceback
 from .graph import Graph
 from .node import Node, assertion, base_types
 
 __all__ = [
     "Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError", "TracerBase",
 ]  # fmt: skip
+
+
+# What a node that is made while another is run again takes over of it; values and looks are its own.
+_TAKEN_OVER = ("stack_trace", "nn_module_stack", "custom", "seq_nr")
 
 
 class TraceError(ValueError):
@@ -82,6 +87,9 @@ class TracerBase:
             node.meta["nn_module_stack"] = self.module_stack.copy()
         if self.record_stack_traces and kind not in ("placeholder", "output"):
             node.stack_trace = self._stack_of_node()
+        if kind != "placeholder" and fx_traceback.has_preserved_node_meta():
+            current = fx_traceback.get_current_meta()
+            node.meta.update({name: current[name] for name in _TAKEN_OVER if name in current})
         return node
 
     def _stack_of_node(self) -> str | None:

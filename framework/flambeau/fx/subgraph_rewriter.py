@@ -110,9 +110,11 @@ def _replace_pattern(
         new = common if common is not None else replacement_callback(match, graph, pattern_graph)
         done.append(_replace_one(graph, match, new, pattern_graph, changed))
     gm.recompile()
-    for what in (pattern, replacement):
-        if isinstance(what, Module):
-            _take_attributes(gm, what)
+    modules = [what for what in (pattern, replacement) if isinstance(what, Module)]
+    for what in modules:
+        _take_attributes(gm, what)
+    if modules:                                       # only both together have all that the graph names
+        gm.graph.lint()
     return done
 
 
@@ -170,4 +172,3 @@ def _take_attributes(gm: GraphModule, other: Module) -> None:
         if found is None:
             continue
         _assign_attr(copy.deepcopy(found) if isinstance(found, Module) else found, gm, node.target)
-    gm.graph.lint()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _ops
 from ..._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+from ...autograd import grad_mode
 from ...ops import _makers
 from ...overrides import TorchFunctionMode
 from ...tensor import Tensor
@@ -87,6 +88,27 @@ def patch_makers(patcher: _Patcher, makers: dict[Any, str]) -> None:
                     patcher.patch_entry(vars(module), key, made[id(value)])
 
 
+def _switching(method: Any) -> Any:
+    """`method`, which switches the recording of histories on or off, and the recorder of this thread is told."""
+
+    @functools.wraps(method)
+    def switch(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        if active.recorder is not None:
+            active.recorder.record_grad_mode()
+        return result
+
+    return switch
+
+
+def patch_grad_modes(patcher: _Patcher) -> None:
+    """Have it recorded where the program enters and leaves `no_grad` and the like; what operations do inside is not."""
+    for cls in (grad_mode.no_grad, grad_mode.enable_grad, grad_mode.set_grad_enabled):
+        for name in ("__init__", "__call__", "__enter__", "__exit__"):
+            if name in cls.__dict__:
+                patcher.patch_method(cls, name, _switching(cls.__dict__[name]))
+
+
 def is_batched(x: Any) -> bool:
     """Whether `x` is a tensor of vmap."""
     return hasattr(x, "_bdim")
@@ -118,6 +140,14 @@ def recorded_method(name: str, method: Any) -> Any:
     return recorded
 
 
+def refusal(asked: Any) -> str:
+    """What the error says where the program asks a recorded tensor for a value by `asked`."""
+    return (
+        f"It appears that you're trying to get value out of a tracing tensor with {asked} - erroring out! It's likely that this is "
+        "caused by data-dependent control flow or similar."
+    )
+
+
 def refusing_method(name: str, method: Any) -> Any:
     @functools.wraps(method)
     def refusing(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -131,10 +161,7 @@ def refusing_method(name: str, method: Any) -> Any:
                 if number is not None:
                     return _OF_NUMBERS[name](number)
                 raise DataDependentOutputException("aten._local_scalar_dense.default")
-            raise ReadsValue(
-                f"It appears that you're trying to get value out of a tracing tensor with Tensor.{name} - erroring out! It's likely "
-                "that this is caused by data-dependent control flow or similar."
-            )
+            raise ReadsValue(refusal(f"Tensor.{name}"))
         return method(self, *args, **kwargs)
 
     return refusing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -129,6 +130,7 @@ class ShapeEnv:
         self.decide: Callable[[Any], Any] | None = None
         self.facts = Facts()
         self._names: dict[str, int] = {}
+        self._unnamed = itertools.count()
         self._replaced: dict[Any, Any] = {}
         self._suppressed = 0
         self._ignored_fresh = 0
@@ -164,6 +166,10 @@ class ShapeEnv:
         return dict(self.facts.ranges)
 
     # -- symbols
+
+    def unnamed_source(self) -> Source:
+        """A source of its own for a tensor that nobody has said a name of, so that no other tensor gets its symbols."""
+        return ConstantSource(f"__fake_tensor_{next(self._unnamed)}")
 
     def _symbol(self, letter: str, **assumptions: Any) -> Any:
         number = self._names.get(letter, 0)
@@ -245,11 +251,11 @@ class ShapeEnv:
 
     def create_symintnode(self, sym: Any, *, hint: Any, source: Source | None = None) -> Any:
         """The SymInt of an expression; a plain int if it is a number."""
-        return int(sym) if sym.is_number else SymInt(SymNode(sym, self, int))
+        return int(sym) if sympy.sympify(sym).is_number else SymInt(SymNode(sym, self, int))
 
     def create_symfloatnode(self, sym: Any, *, hint: Any, source: Source | None = None) -> Any:
         """The SymFloat of an expression; a plain float if it is a number."""
-        return float(sym) if sym.is_number else SymFloat(SymNode(sym, self, float))
+        return float(sym) if sympy.sympify(sym).is_number else SymFloat(SymNode(sym, self, float))
 
     def create_symboolnode(self, sym: Any) -> Any:
         """The SymBool of a proposition; a plain bool if it is decided."""

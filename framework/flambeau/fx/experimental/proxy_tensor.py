@@ -57,9 +57,11 @@ from ._recorded_calls import (
     active,
     is_batched,
     one_example,
+    patch_grad_modes,
     patch_makers,
     recorded_method,
     recording,
+    refusal,
     refusing_method,
 )
 
@@ -187,6 +189,7 @@ class _Recorder(TorchDispatchMode):
         self.quiet = False                            # whether an op, or a method that is recorded, runs
         self.shown: Any = None                        # the first call of an operator that a function has shown, see `_showing`
         self.keeps_values = False                     # whether values that the program asks for are constants of the graph
+        self.keeps_grad_modes = False                 # whether the graph switches the recording of histories as the program does
         self.keeps_layers = False                     # whether recurrent networks are operators, as in exported programs
         # What there was before: captured tensors are constants, all others have been made by the program.
         self.before = {id(x): x for x in _all_tensors()}
@@ -299,6 +302,13 @@ class _Recorder(TorchDispatchMode):
             self.captured_as(tensor)
         return self.tracer.create_node("get_attr", name, (), {})
 
+    def record_grad_mode(self) -> None:
+        """A node that switches the recording of histories on or off, as the program has just done."""
+        import flambeau
+
+        if self.keeps_grad_modes and not self.quiet:
+            self.tracer.create_node("call_function", flambeau._C._set_grad_enabled, (_state.local.recording.asked,), {})
+
     def record_asserts(self, env: Any) -> None:
         """Nodes for what was claimed of numbers that values decide: the graph raises where it does not hold."""
         import flambeau
@@ -334,7 +344,7 @@ class _Recorder(TorchDispatchMode):
 
     def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
         """A node for the choice, with the graphs of both branches, if the program computes `pred`."""
-        if self.quiet or not self.knows(pred):
+        if self.quiet or not (self.knows(pred) or isinstance(pred, SymBool)):
             return NotImplemented
         leaves, spec = pytree.tree_flatten(tuple(operands))
         closures: list[Tensor] = []
@@ -578,6 +588,7 @@ class _Recorder(TorchDispatchMode):
 
     def whole(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `operator` gives, recorded as one node, even if it is a composition."""
+        self._check_gives_no_value(operator)
         args, kwargs = operator._schema.without_defaults(args, kwargs)
         nodes, by_name = self.argument(args), self.argument(kwargs)
         with self.quietly():
@@ -594,10 +605,18 @@ class _Recorder(TorchDispatchMode):
             result = self._decomposed(self.table[target], args, kwargs)
             if result is not NotImplemented:
                 return result
+        self._check_gives_no_value(target)
         nodes, by_name = self.argument(args), self.argument(kwargs)
         with self.quietly():
             result = target(*args, **kwargs)
         return self.record("call_function", target, tuple(nodes), by_name, result)
+
+    def _check_gives_no_value(self, target: Any) -> None:
+        """Raises: ReadsValue for an operator whose result is a Python value of elements, which no node can stand for."""
+        if self.fake or self.keeps_values:            # fake tensors say so themselves
+            return
+        if target in (_ops.ops.aten.equal.default, _ops.ops.aten.allclose.default):
+            raise ReadsValue(refusal(target))
 
     def run_again(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the table says of an operator that a graph names, which may be a composition; NotImplemented where it says nothing."""
@@ -763,7 +782,8 @@ def make_fx(
             ``symbolic`` on such with symbols for sizes and for ints among the arguments, so that the graph runs at other sizes:
             those for which the guards of its `shape_env` hold.
         _allow_non_fake_inputs: let the program capture real tensors when the mode is ``fake``.
-        record_module_stack, pre_dispatch, _allow_fake_constant, _error_on_data_dependent_ops: taken for PyTorch's sake where they
+        pre_dispatch: make nodes of `no_grad` and the like, so that the graph has a history where the program has one.
+        record_module_stack, _allow_fake_constant, _error_on_data_dependent_ops: taken for PyTorch's sake where they
             ask for nothing that is not so.
     Raises: RuntimeError if the program asks for values of what it computes; NotImplementedError for the mode that is not built,
         and where a tensor was made by what cannot be recorded; AssertionError for captured tensors where they are not allowed.
@@ -780,13 +800,13 @@ def make_fx(
     @functools.wraps(f, updated=())
     def recorded(*args: Any) -> GraphModule:
         if tracing_mode == "real":
-            return _record(f, args, contextlib.nullcontext(), False, None, decomposition_table)
+            return _record(f, args, contextlib.nullcontext(), False, None, decomposition_table, keeps_grad_modes=pre_dispatch)
         given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
         if tracing_mode == "fake":
             mode = given[0].fake_mode if given else FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs)
             fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
-            return _record(f, fakes, mode, True, None, decomposition_table)
-        return record_symbolically(f, args, decomposition_table, None, _allow_non_fake_inputs)
+            return _record(f, fakes, mode, True, None, decomposition_table, keeps_grad_modes=pre_dispatch)
+        return record_symbolically(f, args, decomposition_table, None, _allow_non_fake_inputs, keeps_grad_modes=pre_dispatch)
 
     return recorded
 
@@ -798,7 +818,8 @@ def _symbolic_mode(allow_non_fake_inputs: bool, env: Any = None) -> FakeTensorMo
 
 
 def record_symbolically(
-    f: Any, args: Any, table: Any, contexts: Any, allow_non_fake_inputs: bool, env: Any = None, keeps_layers: bool = False
+    f: Any, args: Any, table: Any, contexts: Any, allow_non_fake_inputs: bool, env: Any = None, keeps_layers: bool = False,
+    keeps_grad_modes: bool = False,
 ) -> GraphModule:  # fmt: skip
     """A graph of `f` with symbols for sizes.
 
@@ -806,10 +827,12 @@ def record_symbolically(
         contexts: the symbolic context of each leaf of `args`, which says of which sizes; None of all.
         env: the ShapeEnv of the symbols, where no argument is a fake tensor that has one; None for a new one.
         keeps_layers: record recurrent networks as one operator each, whose steps then are as many as a sequence has.
+        keeps_grad_modes: make nodes of `no_grad` and the like.
     """
     given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
     mode = given[0].fake_mode if given else _symbolic_mode(allow_non_fake_inputs, env)
-    gm = _record(f, _symbolic_arguments(mode, args, contexts), mode, True, None, table, keeps_layers=keeps_layers)
+    arguments = _symbolic_arguments(mode, args, contexts)
+    gm = _record(f, arguments, mode, True, None, table, keeps_layers=keeps_layers, keeps_grad_modes=keeps_grad_modes)
     gm.shape_env = mode.shape_env
     return gm
 
@@ -839,12 +862,12 @@ def _symbolic_arguments(mode: FakeTensorMode, args: Any, contexts: Any = None) -
 
 def _record(
     f: Callable[..., Any], args: tuple[Any, ...], mode: Any, fake: bool, outer: Any = None, table: Any = None, kept: Any = None,
-    keeps_values: bool = False, keeps_layers: bool = False,
+    keeps_values: bool = False, keeps_layers: bool = False, keeps_grad_modes: bool = False,
 ) -> GraphModule:  # fmt: skip
     """A GraphModule of what `f` runs on `args`, `fake` tensors or real ones, in the context `mode`; a branch of what `outer` records.
 
     Functions of `table` are run in the place of operators. `kept` takes captured tensors as they were. Values that the program asks
-    for are constants if it `keeps_values`, else they are refused.
+    for are constants if it `keeps_values`, else they are refused. `no_grad` and the like are nodes if it `keeps_grad_modes`.
     """
     tracer = PythonKeyTracer()
     tracer.record_stack_traces = outer is not None and outer.tracer.record_stack_traces
@@ -853,7 +876,7 @@ def _record(
 
     def run(*proxies: Any) -> Any:
         recorder = _Recorder(tracer, fake, outer, table, kept)
-        recorder.keeps_values, recorder.keeps_layers = keeps_values, keeps_layers
+        recorder.keeps_values, recorder.keeps_layers, recorder.keeps_grad_modes = keeps_values, keeps_layers, keeps_grad_modes
         recorder.mode = mode if isinstance(mode, FakeTensorMode) else None
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
             if isinstance(leaf, (Tensor, *_SYMBOLIC)):
@@ -865,6 +888,8 @@ def _record(
                 for cls in (Tensor, FakeTensor):
                     if name in cls.__dict__:
                         patcher.patch_method(cls, name, wrap(name, cls.__dict__[name]))
+            if keeps_grad_modes:
+                patch_grad_modes(patcher)
             before, active.recorder = active.recorder, recorder
             outer_keep, _state.local.kept_copies = _state.local.kept_copies, recorder.keep
             makers = Makers(recorder)

@@ -251,7 +251,7 @@ def constrain_range(a: Any, *, min: int | None, max: int | None = None) -> None:
     """
     low, high = -int_oo if min is None else min, int_oo if max is None else max
     if high < low:
-        raise ValueError("Maximum value to constrain_as_size can't be less than the specified min value, received min={min} and max={max}")
+        raise ValueError(f"Maximum value to constrain_as_size can't be less than the specified min value, received min={min} and max={max}")
     if isinstance(a, int):
         if not low <= a <= high:
             raise ValueError(f"Invalid value {a} for range [{low}:{high}]")

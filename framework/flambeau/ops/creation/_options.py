@@ -48,7 +48,11 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
             break
     total = 1
     for n in size:
-        if n < 0:
+        if n.__class__ is SymInt and not n.node.has_hint():
+            from ..._native_functions import _check_is_size  # which is made of operations
+
+            _check_is_size(n)                         # of a value: the graph raises where it is none
+        elif n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}. Dimension size must be non-negative.")
         total *= n
     if total.__class__ is int and total >= 1 << 63:

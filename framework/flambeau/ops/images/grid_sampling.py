@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..._arrays import MetaArray
+from ..._symbolic import as_size
 from ..._warn import warn
 from ...tensor import Tensor
 from .. import _dispatch
@@ -37,9 +38,35 @@ def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
     """
     if align_corners is None:
         warn(_CORNERS)
+    return affine_grid_generator.function(theta, size, bool(align_corners))
+
+
+@primitive(surface=0, samples="x(1, 2, 3), (3, 4), False", public_name="affine_grid_generator")
+def base_points(like, extents, align_corners):
+    """The positions of an image's elements, x first, then a one: ``(positions, n + 1)``, of the dtype and device of `like`."""
+
+
+base_points.not_differentiable = "its result is places"
+
+
+@base_points.kernel
+def _base_points(like, extents, align_corners):
+    from flambeau_kernels.cpu.images.base_grid import base_grid
+
+    return base_grid(tuple(extents), align_corners, like.dtype).copy()
+
+
+@base_points.shape
+def _base_points_shape(like, extents, align_corners):
+    return (prod(extents), len(extents) + 1), like.dtype
+
+
+@composite(surface=FUNCTION, reads_parts=True, samples="x(1, 2, 3), (1, 2, 3, 4), False")
+def affine_grid_generator(theta, size: Sequence[int], align_corners: bool):
+    """`nn.functional.affine_grid` with `theta`, `size` and `align_corners` all given."""
     if not theta.is_floating_point():
         raise ValueError(f"affine_grid: Expected theta to have floating point type, but got {theta.dtype}")
-    sizes = tuple(int(n) for n in size)
+    sizes = tuple(as_size(n) for n in size)
     n = len(sizes) - 2
     if n not in (2, 3):
         raise NotImplementedError(
@@ -57,9 +84,11 @@ def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
         raise RuntimeError(
             f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
         )
-    is_recorded = _dispatch.stands_for_others()       # where the points are a constant of the graph, also for fake tensors
+    is_recorded = _dispatch.stands_for_others()       # where other devices have the points as a constant of the graph
     check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._array.itemsize, not is_recorded and theta._lacks_values)
-    if type(theta._array) is MetaArray and not is_recorded:
+    if is_recorded and (theta.is_cpu or theta.is_meta):  # a graph makes them anew, for the sizes that it gets
+        points = base_points(theta.detach().new_empty(()), sizes[2:], bool(align_corners))
+    elif type(theta._array) is MetaArray and not is_recorded:
         points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
     else:
         from flambeau_kernels.cpu.images.base_grid import base_grid
@@ -68,12 +97,6 @@ def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
         points = from_numpy(base_grid(sizes[2:], bool(align_corners), kind))
     made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
-
-
-@composite(surface=FUNCTION, reads_parts=True, samples="x(1, 2, 3), (1, 2, 3, 4), False")
-def affine_grid_generator(theta, size: Sequence[int], align_corners: bool):
-    """`nn.functional.affine_grid` with `theta`, `size` and `align_corners` all given."""
-    return affine_grid(theta, size, align_corners)
 
 
 _MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}

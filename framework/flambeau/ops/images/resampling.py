@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import _state, dtypes
+from ... import dtypes
 from ..._symbolic import SymInt
 from ..._warn import warn
 from ...tensor import Tensor
@@ -23,10 +23,14 @@ from ..layers import pool_adaptive
 
 
 class _Sizes(NamedTuple):
-    """What stands for an `AxisMap` where sizes are symbols: from how many elements to how many."""
+    """What stands for an `AxisMap` where sizes are symbols: from how many elements to how many, and what the map depends on besides."""
 
     size: Any
     count: Any
+    factor: Any
+    mode: str
+    align: bool
+    antialias: bool
 
 
 @primitive(
@@ -64,6 +68,9 @@ def _resample(x, maps, transposed):
     from flambeau_kernels.cpu.images.resample import apply_maps, maps_of_channels
     from flambeau_kernels.cpu.shapes.layout import alike, planar
 
+    if maps[0].__class__ is _Sizes:                   # of a graph, which has the sizes by now
+        kind = dtypes.float64 if x.dtype.name in ("float64", "uint8") else dtypes.float32
+        maps = tuple([_axis_map(*m, kind) for m in maps])
     made = maps_of_channels(x, maps, transposed)
     if made is not None:
         return made
@@ -324,9 +331,9 @@ def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, an
             f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
     if any(n.__class__ is SymInt for n in (*extents, *sizes)):
-        if not _state.grad_enabled() or input._node is None:
-            return tuple([_Sizes(n, m) for n, m in zip(extents, sizes, strict=True)])
-        extents, sizes = tuple(map(int, extents)), tuple(map(int, sizes))  # a derivative records the map, which is of known sizes
+        each = zip(extents, sizes, factors or (None,) * len(sizes), strict=True)
+        parts = [_Sizes(n, m, factor, mode, align, antialias) for n, m, factor in each]
+        return AskedFor.of(parts, _title(mode, len(sizes), antialias), sizes, factors, align)
     made = _maps_between if max(sizes) <= _MOST_KEPT else _maps_between.__wrapped__
     return made(extents, tuple(sizes), factors, mode, align, antialias, input.dtype)
 
@@ -342,8 +349,13 @@ def _maps_between(extents: Any, sizes: Any, factors: Any, mode: str, align: bool
         each(n, m, None if factors is None else factors[at], mode, align, antialias, dtype)
         for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
     ]
+    return AskedFor.of(maps, _title(mode, len(maps), antialias), sizes, factors, align)
+
+
+def _title(mode: str, n: int, antialias: bool) -> str:
+    """What nodes of a resampling of `n` dimensions are called."""
     kind = {"nearest": "Nearest", "nearest-exact": "NearestExact"}.get(mode) or mode.title()
-    return AskedFor.of(maps, f"Upsample{kind}{len(maps)}D{'Aa' if antialias else ''}Backward0", sizes, factors, align)
+    return f"Upsample{kind}{n}D{'Aa' if antialias else ''}Backward0"
 
 
 @functools.lru_cache(maxsize=64)  # tables are as costly as a small image

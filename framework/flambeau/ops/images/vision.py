@@ -16,7 +16,7 @@ from ...tensor import Tensor
 from .._batching import folded
 from .._spec import FUNCTION, composite, describe, need_int, primitive
 from .._spec.plans import Plan, moves
-from ..layers.conv import as_ints
+from ..layers.conv import as_ints, as_sizes
 
 # -- rearrangement -------------------------------------------------------------------------------------------
 
@@ -341,7 +341,10 @@ def unfold(input, kernel_size: int | Sequence[int], dilation=1, padding=0, strid
 unfold.plan(functools.partial(moves, unfold), by="shape")
 
 
-@composite(namespace="nn.functional", samples="x(1, 8, 12), (4, 5), 2; x(1, 4, 9), (5, 5), 2, 1, 1, 2")
+@composite(
+    namespace="nn.functional", operator="col2im(input, output_size, kernel_size, dilation, padding, stride)",
+    samples="x(1, 8, 12), (4, 5), 2; x(1, 4, 9), (5, 5), 2, 1, 1, 2",
+)
 def fold(input, output_size: int | Sequence[int], kernel_size: int | Sequence[int], dilation=1, padding=0, stride=1):
     """Columns added up where `unfold` took them from: ``(N, C * KH * KW, L) -> (N, C, *output_size)``, or without N.
 
@@ -360,7 +363,7 @@ def fold(input, output_size: int | Sequence[int], kernel_size: int | Sequence[in
 def _settings_of_fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple[Any, ...]:
     """The arguments of `fold_columns` behind its operand. Raises: RuntimeError, TypeError for others than go together."""
     kernel, dilation, padding, stride = _columns_settings("fold", kernel_size, dilation, padding, stride)
-    extents = as_ints("fold", "output_size", output_size, 2)
+    extents = as_sizes("fold", "output_size", output_size, 2)
     if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
         raise RuntimeError(
             f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "

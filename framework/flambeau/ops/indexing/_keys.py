@@ -8,7 +8,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.indexing import scatter
 
-from ... import dtypes
+from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._errors import ShapeCannotBeKnown
 from ..._symbolic import SymInt, fresh
@@ -202,25 +202,37 @@ def tensors_at(k: Tensor, shape: Any, d: int, count: int | None = None) -> list[
         return [k]
     if k.dtype is dtypes.uint8:
         warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
+    if k.ndim and any(x.records for x in _state.local.calls.interpreters):
+        _check_fits(k, shape, d)
+        return _places_in(k)                          # values of the program that is recorded, as many as the mask has when it runs
     if type(k._array) is MetaArray:
         if count is None and fresh.size is not None:
             count = fresh.size(k.numel())
         if count is not None:
             return [wrap(MetaArray((count,), np.dtype(np.int64))) for _ in range(k.ndim)]
         raise ShapeCannotBeKnown("indexing with a mask on the meta device: the shape of the result depends on its values")
-    for i, n in enumerate(k._array.shape):
-        if shape[d + i] != n:
-            raise IndexError(
-                f"The shape of the mask {list(k.shape)} at index {i} does not match the shape of the indexed tensor "
-                f"{list(shape)} at index {d + i}"
-            )
+    _check_fits(k, shape, d)
     if not k._array.ndim:
         return [wrap(np.zeros((1,) if k._array else (0,), np.int64))]
     if k._array.__class__ is not ndarray:
-        from .._spec import OPS
-
-        return list(OPS["nonzero"].function(k, as_tuple=True))
+        return _places_in(k)
     return [wrap(x) for x in scatter.nonzero(k._array)]
+
+
+def _check_fits(mask: Tensor, shape: Any, d: int) -> None:
+    for i, n in enumerate(mask.shape):
+        if shape[d + i] != n:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {i} does not match the shape of the indexed tensor "
+                f"{list(shape)} at index {d + i}"
+            )
+
+
+def _places_in(mask: Tensor) -> list[Tensor]:
+    """Where `mask` holds, by operations on it: a vector for each dimension."""
+    from .._spec import OPS
+
+    return list(OPS["nonzero"].function(mask, as_tuple=True))
 
 
 def array_key(indices: Any) -> tuple[Any, ...]:

@@ -137,7 +137,7 @@ def store(self: Tensor, key: Any, value: Any) -> None:
     key = (None,) if key is True else normalize(key)
     if all(isinstance(k, BASIC) for k in key):
         part = view_at(self, checked_key(key))
-        fitted = _fit(value, part._array.shape)
+        fitted = _fit(value, part._array.ndim)
         # Repeated to the shape of the part, it may be a part of `self` too.
         part.copy_(fitted if fitted._array.shape == part._array.shape else fitted.expand(part.shape))
         return
@@ -150,7 +150,7 @@ def store(self: Tensor, key: Any, value: Any) -> None:
             refuse(index_put, "indices", k, part, part._array.shape, EXACTLY if single else NEVER)
     if single:
         value = _single_value(self, value)
-    index_put.run_inplace(part, indices, _fit(value, index_shape(part, indices)[0]), False)
+    index_put.run_inplace(part, indices, _fit(value, len(index_shape(part, indices)[0])), False)
 
 
 def store_by_ops(self: Tensor, key: Any, value: Any) -> None:
@@ -165,15 +165,18 @@ def store_by_ops(self: Tensor, key: Any, value: Any) -> None:
     if all(isinstance(k, BASIC) for k in key):
         check_slices(key)
         part = view_at(self, key)
-        fitted = _fit(value, part.shape)
+        fitted = _fit(value, part.ndim)
         # Repeated to the shape of the part, it may be a part of `self` too.
         part.copy_(fitted if fitted.ndim == 0 or fitted.shape == part.shape else fitted.expand(part.shape))
     elif len(key) == 1 and key[0].dtype.name == "bool" and value.ndim == 0:
         mask = key[0]
-        self.masked_fill_(mask.reshape(*mask.shape, *(1,) * (self.ndim - mask.ndim)), value.to(self.dtype))
+        if mask.ndim < self.ndim:                     # else nothing to reshape: a recorded program would have its sizes
+            mask = mask.reshape(*mask.shape, *(1,) * (self.ndim - mask.ndim))
+        self.masked_fill_(mask, value.to(self.dtype))
     else:
         part, indices = split_key(self, key)
-        value = _fit(value.to(self.dtype), index_shape(part, indices)[0])
+        given = [k for k in indices if k is not None]  # sizes may be unknown, the number of dimensions never is
+        value = _fit(value.to(self.dtype), part.ndim - len(given) + max(k.ndim for k in given))
         part.index_put_(tuple(indices), value, False)
 
 
@@ -202,9 +205,9 @@ def _number_tensor(self: Tensor, value: Any) -> Tensor:
     return wrap(MetaArray((), made.dtype) if self._lacks_values else made)
 
 
-def _fit(value: Tensor, shape: Any) -> Tensor:
+def _fit(value: Tensor, ndim: int) -> Tensor:
     """Leading dimensions of size 1 that the target lacks are dropped, as assignment allows."""
-    while value.ndim > len(shape) and value.shape[0] == 1:
+    while value.ndim > ndim and value.shape[0] == 1:
         value = value.squeeze(0)
     return value
 

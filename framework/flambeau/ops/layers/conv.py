@@ -8,12 +8,22 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
+from ..._symbolic import SymInt
 from ...tensor import Tensor
 from .._batching import run
 from .._spec import CHANNELS, FUNCTION, OPS, check_room, composite, describe, need_int, primitive
 from .._spec.plans import Plan
 
 Ints = tuple[int, ...]
+
+
+def as_sizes(op: str, name: str, value: Any, n: int) -> Ints:
+    """`as_ints`, which leaves symbolic ints as they are."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(given) in (1, n) and any(x.__class__ is SymInt for x in given):
+        made = tuple([x if x.__class__ is SymInt else as_ints(op, name, x, 1)[0] for x in given])
+        return made * (n // len(made))
+    return as_ints(op, name, value, n)
 
 
 def as_ints(op: str, name: str, value: Any, n: int) -> Ints:

@@ -17,7 +17,7 @@ from .._batching import folded
 from .._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
 from .._spec.pieces import batches_of
 from .._spec.plans import Plan
-from .conv import as_ints
+from .conv import as_ints, as_sizes
 from .norm import depends_on
 from .pool_maxima import largest_in, plan_of_maxima, put_plane
 from .pool_means import mean_over, spread_over, wide
@@ -40,7 +40,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
     else:
         check_input(op, input, n, what, channels_free)
         given = (output_size,) * n
-    sizes = as_ints(
+    sizes = as_sizes(
         op,
         "output_size",
         tuple(have if m is None else m for m, have in zip(given, input.shape[-n:], strict=True)),

@@ -133,7 +133,7 @@ def _check_topk(input, k, dim, largest):
     n = input.shape[d] if input.ndim else 1
     if not 0 <= k <= n:
         raise RuntimeError(f"topk(): selected index k out of range: k={k}, but dimension {d} has {n} elements")
-    return input, int(k), d, largest
+    return input, k, d, largest
 
 
 @primitive(
@@ -201,7 +201,7 @@ def _check_kth(input, k, dim, keepdim):
         raise IndexError(f"kthvalue(): Expected reduction dim {d} to have non-zero size.")
     if not 1 <= k <= n:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k={k}, but there are {n} elements")
-    return input, int(k), d, keepdim
+    return input, k, d, keepdim
 
 
 def _ranked(a: Any, rank: Any, dim: int, keepdim: bool) -> Any:

@@ -19,6 +19,7 @@ from .._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_on
 from ..creation.shared_memory import from_numpy
 from .expand import expand
 from .join import cat, stack
+from .reshape import _contiguous_format as contiguous_format
 from .reshape import reshape
 
 
@@ -239,7 +240,12 @@ def repeat_interleave(input=None, repeats=None, dim: int | None = None, *, outpu
     repeats = need_int("repeat_interleave", "repeats", repeats)
     if repeats < 0:
         raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
-    if not _dispatch.stands_for_others() and x._lacks_values:
+    if _dispatch.stands_for_others():                 # places would be a constant of the graph, right for these sizes alone
+        _check_total(n * repeats, output_size)
+        sizes = tuple(x.shape)
+        each = x.unsqueeze(d + 1).expand(*sizes[: d + 1], repeats, *sizes[d + 1 :]).clone(memory_format=contiguous_format())
+        return each.view(*sizes[:d], n * repeats, *sizes[d + 1 :])
+    if x._lacks_values:
         _check_total(n * repeats, output_size)
         return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
     check_room("repeat_interleave", (n * repeats,), 8)

@@ -236,7 +236,7 @@ roll.in_pieces(along="dims")
 
 
 def _as_tuple(value: Any) -> tuple[int, ...]:
-    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+    return () if value is None else (value,) if isinstance(value, (int, SymInt)) else tuple(value)
 
 
 def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | None]:
@@ -245,7 +245,7 @@ def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | No
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not Tensor of shape {tuple(shifts.shape)}")
     if isinstance(shifts, (list, tuple)):
         moves = tuple(need_int("roll", "shifts", n) for n in shifts)
-    elif isinstance(shifts, (int, np.integer, np.ndarray, Tensor)):
+    elif isinstance(shifts, (int, np.integer, np.ndarray, Tensor, SymInt)):
         moves = (need_int("roll", "shifts", shifts),)
     else:
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not {type(shifts).__name__}")
