@@ -17,7 +17,7 @@ from . import _missing, _symbolic
 from ._arrays import ndarray
 from ._state import left_alone
 from ._subclass import overridable_function
-from ._symbolic import SymBool, SymInt
+from ._symbolic import SymBool, SymInt, is_claimed_to_be_a_size
 from .ops._spec.shapes import need_bools, need_number
 from .ops.pointwise import activation
 from .tensor import wrap
@@ -698,8 +698,7 @@ def _check_not_implemented(cond: Any, message: Any = None) -> None:
 def _check_is_size(i: Any, message: Any = None, *, max: int | None = None) -> None:
     """Raise RuntimeError unless `i` may be a size: at least 0, and at most `max`."""
     if i.__class__ is SymInt:
-        _check(i >= 0, message)
-        i.node.shape_env.facts.size_like |= {s for s in (i.node.expr,) if s.is_Symbol}
+        _check(is_claimed_to_be_a_size(i), message)
         if max is not None:
             _check(i <= max, message)
         return

@@ -245,6 +245,14 @@ def as_size(n: Any) -> Any:
     return index(n)
 
 
+def is_claimed_to_be_a_size(n: SymInt) -> bool:
+    """Whether `n`, which values of tensors may decide, is at least 0: then the graph asserts it, and it counts as a size from now on."""
+    claim = n >= 0
+    holds = claim.node.expect_true("", 0) if isinstance(claim, SymBool) else bool(claim)
+    n.node.shape_env.facts.size_like |= {s for s in (n.node.expr,) if s.is_Symbol}
+    return holds
+
+
 LAST = (1 << 63) - 1                                  # stands for the end in operators, whatever the size
 
 

@@ -13,7 +13,7 @@ from flambeau_kernels.cpu.creation import fill as kernel
 
 from ... import _state, devices, dtypes
 from ..._arrays import MetaArray
-from ..._symbolic import SymInt
+from ..._symbolic import SymInt, is_claimed_to_be_a_size
 from ...devices import device
 from ...dtypes import FLOAT32, FLOAT64, dtype, from_numpy_dtype
 from ...tensor import Tensor, wrap
@@ -48,11 +48,8 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
             break
     total = 1
     for n in size:
-        if n.__class__ is SymInt and not n.node.has_hint():
-            from ..._native_functions import _check_is_size  # which is made of operations
-
-            _check_is_size(n)                         # of a value: the graph raises where it is none
-        elif n < 0:
+        is_unknown = n.__class__ is SymInt and not n.node.has_hint()  # for values decide it, so the graph raises where it is no size
+        if not is_claimed_to_be_a_size(n) if is_unknown else n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}. Dimension size must be non-negative.")
         total *= n
     if total.__class__ is int and total >= 1 << 63:
