@@ -235,7 +235,7 @@ roll.shown_as(
 roll.in_pieces(along="dims")
 
 
-def _as_tuple(value: Any) -> tuple[int, ...]:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     return () if value is None else (value,) if isinstance(value, (int, SymInt)) else tuple(value)
 
 
