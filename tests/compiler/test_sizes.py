@@ -256,3 +256,25 @@ def test_results_are_those_of_the_function_for_all_sizes(chain: list[int], shape
         x = fb.arange(float(shape[0] * shape[1])).reshape(shape)
         expected, found = tried(f, x), tried(compiled, x)
         assert fb.equal(found, expected) if isinstance(expected, fb.Tensor) else found is expected
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[1:] * x[:-1], lambda x: x[:2] * 2, lambda x: x[::2] * x.shape[0], lambda x: x[-3:].sin(),
+        lambda x: x.roll(x.shape[0] // 2, 0),
+    ],
+    ids=["shifted", "front", "every other", "end", "rolled"],
+)  # fmt: skip
+def test_gradients_of_slices_are_for_many_sizes(f: Callable[[Any], Any]) -> None:
+    graphs: list[Any] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    compiled = fb.compile(f, backend=_dynamo.backends.common.aot_autograd(fw_compiler=compiler))
+    for n in range(6, 16, 2):
+        x = fb.randn(n, requires_grad=True)
+        assert fb.equal(fb.autograd.grad(compiled(x).sum(), x)[0], fb.autograd.grad(f(x).sum(), x)[0])
+    assert len(graphs) == 4                           # forward and backward apart, for one size and for all others

@@ -415,7 +415,7 @@ def test_an_interpreter_says_in_the_message_what_it_was_executing():
 @pytest.mark.parametrize(("target", "args"), [
     (fb.rand, (2,)), (fb.randn, (2,)), (fb.randint, (3, (2,))), (fb.randperm, (3,)), (fb.normal, (0.0, 1.0, (2,))),
     (fb.rand_like, (1,)), (fb._C._set_grad_enabled, (True,)), (fb.ops.aten.rand.default, ([2],)),
-], ids=str)  # fmt: skip
+], ids=["rand", "randn", "randint", "randperm", "normal", "rand_like", "_set_grad_enabled", "operator"])  # fmt: skip
 def test_calls_that_draw_or_switch_histories_stay_though_nobody_uses_them(target, args):
     graph = fx.Graph()
     graph.call_function(target, args)

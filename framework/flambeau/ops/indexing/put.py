@@ -12,6 +12,7 @@ from flambeau_kernels.cpu.indexing import scatter as kernel
 
 from ... import _state, dtypes
 from ..._arrays import restride
+from ..._symbolic import slice_bounds
 from ...tensor import Tensor, storage_buffer, wrap, wrap_dim
 from .._batching import run, shifted
 from .._spec import (
@@ -250,12 +251,6 @@ def _select_scatter_vjp(grad, src_shape, src_dtype, dim, index):
     )
 
 
-def slice_bounds(n: int, start: Any, end: Any) -> tuple[int, int]:
-    """`start` and `end` of a slice within a dimension of size `n`."""
-    begin, stop, _ = slice(start, end).indices(n)
-    return begin, max(begin, stop)
-
-
 def _sliced(x: Tensor, dim: int, start: Any, end: Any, step: int) -> Tensor:
     from ..shapes.slices import slice_dim
 
@@ -264,7 +259,8 @@ def _sliced(x: Tensor, dim: int, start: Any, end: Any, step: int) -> Tensor:
         raise RuntimeError("slice_scatter: slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
         raise RuntimeError(f"slice_scatter: slice step must be positive, got {step}")
-    return slice_dim.function(x, d, *slice_bounds(x.shape[d], start, end), step)
+    begin, stop, _ = slice_bounds(slice(start, end), x.shape[d])
+    return slice_dim.function(x, d, begin, begin if stop < begin else stop, step)
 
 
 def _check_slice_scatter(input, src, dim, start, end, step):
