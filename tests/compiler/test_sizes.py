@@ -278,3 +278,29 @@ def test_gradients_of_slices_are_for_many_sizes(f: Callable[[Any], Any]) -> None
         x = fb.randn(n, requires_grad=True)
         assert fb.equal(fb.autograd.grad(compiled(x).sum(), x)[0], fb.autograd.grad(f(x).sum(), x)[0])
     assert len(graphs) == 4                           # forward and backward apart, for one size and for all others
+
+
+@pytest.mark.parametrize("name", ["lstm", "jvp"])
+def test_inputs_of_graphs_of_operators_may_be_parts_of_one_memory(name: str) -> None:
+    """Symbols of the sizes of that memory, which was an argument when it was first looked at, were those of its parts."""
+    layer = fb.nn.LSTM(3, 4)
+
+    def f(x: Any) -> Any:
+        return layer(x)[0] if name == "lstm" else fb.func.jvp(lambda r: (r * 2 + 1).sin() * r, (x,), (x,))[1]
+
+    compiled = fb.compile(f, backend=_dynamo.backends.common.aot_autograd(fw_compiler=lambda graph, inputs: graph))
+    for batch in (2, 4, 5):
+        x = fb.randn(3, batch, 3)
+        assert fb.allclose(compiled(x), f(x), atol=1e-6)
+
+
+def test_no_input_is_kept_alive() -> None:
+    for backend in (lambda graph, inputs: graph.forward, _dynamo.backends.common.aot_autograd(fw_compiler=lambda graph, inputs: graph)):
+        f = fb.compile(lambda x: (x * 2).sin(), backend=backend)
+        for n in (3, 4, 5):
+            x = fb.ones(n, requires_grad=True)
+            f(x)
+            there = weakref.ref(x)
+            del x
+            gc.collect()
+            assert there() is None

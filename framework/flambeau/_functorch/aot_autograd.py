@@ -179,6 +179,7 @@ class _Compiled:
 
     def _compile(self, leaves: list[Any], fw: Any, bw: Any, inference: Any, partition: Any, dynamic: bool) -> None:
         self.only_for: list[Any] | None = None
+        self.dynamic = dynamic
         self._begin(dynamic)
         number = next(_numbers)
         groups = [group for group in shared(leaves) if have_a_base([leaves[i] for i in group])]
@@ -209,6 +210,7 @@ class _Compiled:
         self.placeholders = values[: len(self.wanted)]
         env = self.mode.shape_env
         self.guards = None if env is None else env.produce_guards_expression(self.placeholders)
+        self.given = []                               # whose memory lives no longer
 
     def _begin(self, dynamic: bool) -> None:
         self.mode = _symbolic_mode(True) if dynamic else FakeTensorMode(allow_non_fake_inputs=True)
@@ -216,8 +218,8 @@ class _Compiled:
 
     def _view(self, leaves: list[Any], groups: list[list[int]]) -> None:
         """As `_look`. How leaves lie in shared memory is known for numbers only, so that no size is a symbol then."""
+        self._begin(self.dynamic and not groups)      # symbols go by the arguments' places, where others may be now
         if groups:
-            self._begin(False)
             self.only_for = [_place(x) for x in leaves]
         self._look(leaves, groups)
 
