@@ -17,8 +17,9 @@ from flambeau.utils import _pytree as pytree
 
 # What runs on whole tensors: places anywhere in the memory of an operand, or results whose shape depends on values.
 WHOLE = {
-    "as_strided_scatter", "bags_of_rows", "bincount", "diagonal_scatter", "distinct", "masked_scatter", "masked_select", "median_whole",
-    "nanmedian_whole", "nonzero_rows", "products_at", "put", "sparse_dense_product", "trace", "ctc", "ctc_gradient", "cross_entropy_rows",
+    "as_strided_scatter", "bags_of_rows", "base_points", "bincount", "diagonal_scatter", "distinct", "masked_scatter", "masked_select",
+    "median_whole", "nanmedian_whole", "nonzero_rows", "products_at", "put", "sparse_dense_product", "trace", "ctc", "ctc_gradient",
+    "cross_entropy_rows",
 }  # fmt: skip
 
 
