@@ -60,6 +60,14 @@ class Interpreter:
         """The result of a call, see `_aten.Call`, that makes a tensor or fills one; or NotImplemented."""
         return NotImplemented
 
+    def run_setitem(self, target: Any, key: Any, value: Any) -> bool:
+        """Whether ``target[key] = value`` is answered; else the operations that it is made of come in turn."""
+        return False
+
+    def run_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a function of the program that graphs have as one node, see `compiler.allow_in_graph`; or NotImplemented."""
+        return NotImplemented
+
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator that a program has defined (`flambeau.library`), or NotImplemented; arguments are bound."""
         return NotImplemented

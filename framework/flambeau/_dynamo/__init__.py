@@ -9,6 +9,7 @@ from .._on_demand import names_on_demand
 from ..compiler import (
     _check_settings,
     _functions,
+    _marked,
     allow_in_graph,
     assume_constant_result,
     disable,
@@ -67,15 +68,26 @@ def mark_static_address(t: Any, guard: bool = True) -> None:
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """`fn`: a compiler shall leave it out of graphs."""
+    """`fn`, a function or several: its calls end graphs for backends of a program's own, and are in none.
+
+    Raises: AssertionError if it cannot be called.
+    """
+    if isinstance(fn, (list, tuple)):
+        return [disallow_in_graph(one) for one in fn]
+    assert callable(fn), f"disallow_in_graph: fn must be a function, got {type(fn).__name__}"
+    _marked.disallow(fn)
     return fn
 
 
 def forbid_in_graph(fn: Any) -> Any:
-    """`fn`: a compiler shall refuse programs that call it. Raises: AssertionError if it cannot be called."""
+    """`fn`, a function or several: compiled functions that call it raise AssertionError.
+
+    Raises: AssertionError if it cannot be called.
+    """
     if isinstance(fn, (list, tuple)):
         return [forbid_in_graph(one) for one in fn]
     assert callable(fn), f"forbid_in_graph: fn must be a function, got {type(fn).__name__}"
+    _marked.forbid(fn)
     fn._dynamo_forbidden = True  # type: ignore[attr-defined]
     return fn
 

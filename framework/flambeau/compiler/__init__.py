@@ -165,13 +165,17 @@ def list_backends(exclude_tags: Iterable[str] | None = ("debug", "experimental")
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """`fn`, a function or several: a compiler shall call it without looking inside.
+    """`fn`, a function or several: graphs for backends of a program's own have calls of it as one node.
 
+    To know what it gives, it is called with tensors without memory once for each graph.
     Raises: AssertionError if it cannot be called.
     """
+    from . import _marked
+
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(one) for one in fn]
     assert callable(fn), f"allow_in_graph: fn must be a function, got {type(fn).__name__}"
+    _marked.allow(fn)
     return fn
 
 

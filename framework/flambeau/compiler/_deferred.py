@@ -101,7 +101,8 @@ _ALWAYS = {"device": CPU, "is_cpu": True, "is_cuda": False, "is_meta": False, "_
 _BY_OPERATIONS = (
     "__getitem__", "__iter__", "__div__", "__rdiv__", "T", "H", "mT", "mH", "real", "imag", "view", "where", "to", "bfloat16", "bool",
     "byte", "cdouble", "cfloat", "chalf", "char", "double", "float", "half", "int", "long", "short", "new_zeros", "new_ones", "new_full",
-    "new_empty", "detach", "backward",
+    "new_empty", "detach", "backward", "uniform_", "normal_", "exponential_", "geometric_", "bernoulli_", "random_", "cauchy_",
+    "log_normal_",
 )  # fmt: skip
 _KEPT = frozenset((
     "__new__", "__init__", "__init_subclass__", "__class__", "__torch_function__", "__getattr__", "__dict__", "__weakref__", "__slots__",
@@ -153,6 +154,9 @@ def _copy_into(self: Any, other: Any = None, non_blocking: bool = False, x2: Any
 
 def _fill(self: Any, value: Any) -> Any:
     """`Tensor.fill_` of a Deferred with a number, as an operation like others."""
+    made = _dispatch.made("fill_", {"self": self, "value": value}) if _dispatch.is_seen() else None
+    if made is not None:
+        return made
     look = pending_of(self)[2]
     if value.__class__ in (int, float, bool) and 0 not in look._array.strides:
         kind = look.dtype.numpy

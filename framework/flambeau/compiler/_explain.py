@@ -178,6 +178,9 @@ def operations_of(path: list[Any]) -> list[str]:
         if step.stores:
             lines.append(f"{step.op.qualified}_({given})  # writes to {_argument(step.refs[0])}")
             continue
+        if not step.results:
+            lines.append(f"{step.op.qualified}({given})")
+            continue
         lines.append(f"{made} = {step.op.qualified}({given})  # {', '.join([looks_of(result) for result in step.results])}")
     return lines
 

@@ -338,6 +338,7 @@ class Function:
     def _through(self, backend: Backend, stance: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result computed by what `backend` makes of the recorded graphs."""
         from . import _graphs, _sizes
+        from ._whole import WholeRecorder
 
         if max(self.paths.values(), default=0) > MOST_BRANCHES - 4:  # soon a step would have too many behind it for more to be recorded
             self.root, self.paths = Step(None, [], (), None), {}
@@ -362,11 +363,11 @@ class Function:
             before = self.compiled_at.get(place, 0)
             if stance == "eager_on_recompile":
                 left.append((step, wanted))
-                return Program(step, wanted, False)
+                return _graphs.as_it_is(step, wanted, inputs, form)
             limit = self.backend.recompile_limit
             if before >= (config.recompile_limit if limit is None else limit) or self.compiled >= config.accumulated_recompile_limit:
                 self._refuse_more()
-                return Program(step, wanted, False)
+                return _graphs.as_it_is(step, wanted, inputs, form)
             if stance == "fail_on_recompile":
                 raise RuntimeError(f"Detected recompile when torch.compile stance is 'fail_on_recompile': {_title(self.fn)}")
             if before and config.error_on_recompile:
@@ -382,9 +383,9 @@ class Function:
                 if not config.suppress_errors:
                     raise
                 _explain.warn("%s runs as it is: %s", _title(self.fn), error)
-                return Program(step, wanted, False)
+                return _graphs.as_it_is(step, wanted, inputs, form)
 
-        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), is_transparent=False)
+        recorder = WholeRecorder(self.root, program, _refuse if self.fullgraph else None, _title(self.fn))
         self.breaks, self.ran = recorder.breaks, recorder.ran
         before = self.compiled
         try:

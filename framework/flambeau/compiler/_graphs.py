@@ -16,13 +16,14 @@ from ..ops._spec.base import FUNCTION
 from ..tensor import Tensor
 from . import _explain, _sizes
 from ._backends import Backend
+from ._calls import GRAD_MODE, Called
 from ._deferred import become
 from ._operations import meta_of
 from ._refs import read_by
 from ._steps import Constant, Step
 
 _SIGNS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "true_divide": operator.truediv, "div": operator.truediv,
-          "matmul": operator.matmul, "getitem_op": operator.getitem}  # fmt: skip
+          "matmul": operator.matmul, "getitem_op": operator.getitem, "basic_index": operator.getitem}  # fmt: skip
 
 
 class Compiled:
@@ -112,6 +113,12 @@ def compiled(
     return Many(form, symbols, graph, call, given, wanted)
 
 
+def as_it_is(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], form: _sizes.Form) -> Compiled:
+    """What computes the path without a backend."""
+    graph, given = graph_of(step, wanted, inputs, None, form)
+    return Compiled(graph, graph.forward, given, wanted)
+
+
 def _showing_failures(call: Callable[..., Any], graph: fx.GraphModule, backend: Backend) -> Callable[..., Any]:
     """`call`, which a backend has made of `graph`; where it raises, a script is written that shows it."""
 
@@ -199,6 +206,9 @@ def graph_of(
     put(None)
     constants = {} if symbols is None or form is None else symbols.constants(form, steps, numbers)
     write_steps(graph, steps, nodes, set(wanted), constants)
+    modes = [one.looks[0] for one in steps if one.op is GRAD_MODE]
+    if modes and form is not None and modes[-1] is not form.key[0][0]:
+        GRAD_MODE.node(graph, [form.key[0][0]])       # what comes after the graph has the mode in which it was called
     graph.output(tuple([nodes[value] for value in wanted]))
     return fx.GraphModule(Module(), graph), given
 
@@ -220,9 +230,12 @@ def write_steps(
         return nodes[ref] if ref.__class__ is int else type(ref)([argument(r) for r in ref])
 
     for one in steps:
-        node = _node(graph, one, [argument(ref) for ref in one.refs])
+        called = [argument(ref) for ref in one.refs]
+        node = one.op.node(graph, called) if isinstance(one.op, Called) else _node(graph, one, called)
         if one.where is not None:
             node.stack_trace = "".join(traceback.format_list([tape.frame_summary(one.where)])).rstrip()
+        if not one.results:                           # it writes, or sets a mode
+            continue
         if one.several is None:
             node.meta["example_value"] = one.results[0]
             nodes[one.first] = node
@@ -249,18 +262,26 @@ def _inputs_of(refs: Any) -> list[int]:
 def _node(graph: fx.Graph, step: Step, args: list[Any]) -> Any:
     """The call of a step, without arguments that have their defaults."""
     op = step.op
-    count = len(op.positional)
-    given = args[:count]
-    kwargs = {
-        name: value for name, value in zip(op.keyword_only, args[count:], strict=True) if not is_default(op, name, value)
-    }
-    while given and op.positional[len(given) - 1] in op.defaults and is_default(op, op.positional[len(given) - 1], given[-1]):
-        given.pop()
+    given, kwargs = written_arguments(op, args)
     if not kwargs and len(given) == 2 and op.name in _SIGNS:
         return graph.call_function(_SIGNS[op.name], tuple(given))
+    if op.name == "to_copy":                          # no name of a public function
+        x, kind, place, format = args
+        options = {"device": place, "memory_format": format, "copy": kind is None or kind is step.looks[0].dtype or None}
+        return graph.call_method("to", (x,) if kind is None else (x, kind), {k: v for k, v in options.items() if v is not None})
     if op.surface & FUNCTION or not hasattr(Tensor, op.name):
         return graph.call_function(public_function(op), tuple(given), kwargs)
     return graph.call_method(op.name, tuple(given), kwargs)
+
+
+def written_arguments(op: Any, args: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of a call of `op`, one for each parameter, as a program writes them: without those that have their defaults."""
+    count = len(op.positional)
+    given = args[:count]
+    kwargs = {name: value for name, value in zip(op.keyword_only, args[count:], strict=True) if not is_default(op, name, value)}
+    while given and op.positional[len(given) - 1] in op.defaults and is_default(op, op.positional[len(given) - 1], given[-1]):
+        given.pop()
+    return given, kwargs
 
 
 def is_default(op: Any, name: str, value: Any) -> bool:

@@ -212,5 +212,6 @@ def meta_of(looks: Tensor) -> Tensor:
     if looks.requires_grad:
         made.requires_grad_(True)
         if looks._node is not None and not looks.is_leaf:
-            made = made.view(made.shape)              # a result, which may be written in place
+            made = made.view(made.shape)              # a result, which may be written in place: of no leaf
+            made._view_of = None
     return made

@@ -383,9 +383,7 @@ class Recorder(Interpreter):
         token = _state.AMBIENT[0]
         ambient = (_local.recording.asked, _local.recording.inference, dtypes._default, _state.WAYS[0])
         if ambient != self._ambient:
-            if self._ambient is not None:
-                self.flush("the mode of recording gradients, or another setting, has changed")
-            self._ambient = ambient
+            self._meet(ambient)
         step = self.step
         # The first step of a path is for what decides over all results.
         writes = written[0].__class__ is _InPlace
@@ -426,19 +424,34 @@ class Recorder(Interpreter):
             # The garbage collector may have run, and with it a finalizer, which has asked for values or computed with them.
             self.flush("something else ran in the midst of an operation")
             return self._deferred(op, args, written)
-        if found.same is not None:
+        if found.same is not None and not found.written:
             # The path stays where it is, so its inputs have to: the next new operand is told from this one by its number alone.
             value = self._value(found.same)
             self._forget(mark)
             return value
+        if found.written and not self._writes_to(found):
+            self._forget(mark)
+            return NotImplemented
         path[0], path[_TOKEN] = found.node, None if self.shared else token  # native code would not look at what is shared
         self._made += refs
+        if found.written:
+            return self._value(found.same) if found.same is not None else made[0] if found.several is None else found.several(made)
         if step is not self.root:
             self._expect(step, found, mark, written)
         elif step.ambient is None:                    # the first of several segments stays the likely one
             self._expect(step, found, mark, written)
             step.ambient = ambient
         return made[0] if found.several is None else found.several(made)
+
+    def _meet(self, ambient: tuple[Any, ...]) -> None:
+        """Let what is recorded next have another `ambient` than what came before."""
+        if self._ambient is not None:
+            self.flush("the mode of recording gradients, or another setting, has changed")
+        self._ambient = ambient
+
+    def _writes_to(self, step: Step) -> bool:
+        """Let the step write to its operands when the path is computed; False if it may not."""
+        return False
 
     def _expect(
         self, step: Step, found: Step, known: int, written: tuple[Any, tuple[Any, ...]], instead: bool = False, several: Any = None

@@ -22,6 +22,7 @@ from ..devices import Size
 from ..nn.parameter import Parameter
 from ..tensor import Tensor
 from . import _explain
+from ._calls import Called
 from ._steps import Constant, Step, numbers_in
 
 # Parameters that take sizes, of functions that are no operators, or that operators call by another name.
@@ -91,7 +92,7 @@ def form_of(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], ambient: 
     is_size = [True] * len(sizes)
     key: list[Any] = [ambient, wanted, tuple([(at, *_looks(inputs[at])) for at in used])]
     for one in steps:
-        parts: list[Any] = [one.op, one.stores, len(one.results)]
+        parts: list[Any] = [one.op, len(one.results)]
         taken = _open_parameters(one.op)
         for name, ref in zip(one.op.params, one.refs, strict=True):
             parts.append(_apart(ref, numbers, name in taken))
@@ -123,6 +124,8 @@ def _open_parameters(op: Any) -> dict[str, bool]:
 
     Which dimension an operation works on, and how often it does something, decides what it is.
     """
+    if isinstance(op, Called):
+        return dict(op.sizes) if op.like is None else _open_parameters(op.like)
     found = {name: True for name in op.params if name in _SIZES}
     operator = _aten.name_of(op)
     for overload in _aten.index().get(operator, ()) if operator is not None else ():

@@ -24,13 +24,14 @@ class Step:
 
     `refs` are its arguments: ints for tensors, the value of that number or, below zero, input ``-1 - ref``; other arguments are in
     a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `metas` its results on the meta device.
-    A step whose `same` is a ref returned that operand. One that `stores` writes to its first operand, and has no results. `node` is
-    what `flambeau_kernels.engine.calls.follow` calls a node, and the step.
+    A step whose `same` is a ref returned that operand. One that `stores` writes to its first operand, and has no results. In the graph of a
+    backend, `written` are the operands that it writes to, each with its looks afterwards where these are others. `node` is what
+    `flambeau_kernels.engine.calls.follow` calls a node, and the step.
     """
 
     __slots__ = (
-        "op", "refs", "looks", "parent", "first", "results", "several", "same", "stores", "after", "programs", "where", "node", "numbered",
-        "ambient",
+        "op", "refs", "looks", "parent", "first", "results", "several", "same", "stores", "written", "after", "programs", "where", "node",
+        "numbered", "ambient",
     )  # fmt: skip
 
     def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
@@ -41,6 +42,7 @@ class Step:
         self.several: Any = None
         self.same: int | None = None
         self.stores = False
+        self.written: tuple[tuple[int, Any], ...] = ()
         self.after: dict[Any, Step | None] = {}       # None: an operation that is not recorded
         self.programs: dict[Any, Any] = {}            # by the values that are asked for
         self.where = tape.users_place()               # of the call that was recorded

@@ -46,6 +46,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         if data is None:
             data = fb.empty(0)
+        if type(data) is not Tensor:
+            _state.settle()                           # a result that was put off is a Tensor once it is there
         if type(data) is Tensor or type(data) is Parameter:
             return Tensor._make_subclass(cls, data, requires_grad)
         # A tensor of a class of its own keeps that class, and is marked as a parameter instead.

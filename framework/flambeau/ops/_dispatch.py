@@ -516,6 +516,15 @@ def call_setitem(self: Tensor, key: Any, value: Any) -> None:
     if overriding or _local.calls.modes:
         dispatch_torch_function(Tensor.__setitem__, overriding, (self, key, value), {})  # type: ignore[attr-defined]
     elif _local.calls.interpreters:
+        calls = _local.calls
+        stack = calls.interpreters
+        for depth in range(len(stack) - 1, -1, -1):
+            calls.interpreters = stack[:depth]
+            try:
+                if stack[depth].run_setitem(self, key, value):
+                    return
+            finally:
+                calls.interpreters = stack
         setitem.store_by_ops(self, key, value)
     else:
         setitem.store(self, key, value)

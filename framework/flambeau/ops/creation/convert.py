@@ -549,14 +549,15 @@ def _copy_into(target: Tensor, other: Any = None, non_blocking: bool = False, x2
         other = wrap(np.array(other))
     if not isinstance(other, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
-    if other._lacks_values is not target._lacks_values and _broadcasts(other._array.shape, target._array.shape):
+    array = other._looks._array
+    if other._lacks_values is not target._lacks_values and _broadcasts(array.shape, target._array.shape):
         if other._lacks_values:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         bump(target)
         return target
-    if type(other._array) is not type(target._array) and not target._lacks_values:
+    if type(array) is not type(target._array) and not target._lacks_values:
         other = to_copy(other, None, target.device, None)
-    if _broadcasts(other._array.shape, target._array.shape) is False:
+    if _broadcasts(array.shape, target._array.shape) is False:
         _raise_uncopied(target, other)
     if _state.IN_FORCE and _state.interpreted():
         return _dispatch.call_inplace(OPS["Tensor.overwrite"], (target, other), Tensor.copy_)

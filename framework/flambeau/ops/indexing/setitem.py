@@ -157,7 +157,8 @@ def store_by_ops(self: Tensor, key: Any, value: Any) -> None:
     """`store` made of operations that interpreters know: a view and `copy_`, `masked_fill_`, or `index_put_`."""
     from ..creation import from_values
 
-    if not isinstance(value, Tensor):
+    is_given = isinstance(value, Tensor)
+    if not is_given:
         value = from_values.tensor(value, dtype=self.dtype, device=self.device)
     if key is False:
         return
@@ -167,7 +168,9 @@ def store_by_ops(self: Tensor, key: Any, value: Any) -> None:
         part = view_at(self, key)
         fitted = _fit(value, part.ndim)
         # Repeated to the shape of the part, it may be a part of `self` too.
-        part.copy_(fitted if fitted.ndim == 0 or fitted.shape == part.shape else fitted.expand(part.shape))
+        # Programs that are recorded for other values have what PyTorch's have.
+        is_number = fitted.ndim == 0 and (not is_given or _dispatch.stands_for_others())
+        part.copy_(fitted if is_number or fitted.shape == part.shape else fitted.expand(part.shape))
     elif len(key) == 1 and key[0].dtype.name == "bool" and value.ndim == 0:
         mask = key[0]
         if mask.ndim < self.ndim:                     # else nothing to reshape: a recorded program would have its sizes

@@ -17,7 +17,7 @@ from .. import _entry
 __all__ = ["filling"]
 
 _REAL = frozenset((int, float))
-_FREE = "generator is self._node is self._view_of is None and not (IN_FORCE or MARKED) and (a := self._array).__class__ is ndarray"
+_FREE = "not (IN_FORCE or MARKED) and generator is self._node is self._view_of is None and (a := self._array).__class__ is ndarray"
 
 
 def filling(kernels: Callable[[], Any], generator_of: Callable[[], Any], *draws: str) -> Callable[[Any], Any]:

@@ -1,0 +1,227 @@
+"""What steps of a backend's graph call beside operations: what writes to memory, makes tensors, or sets the mode of recording gradients.
+
+Each is found by its identity in the tree of steps, as an operation is. `enter` runs it, and `node` is what the graph says of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from .. import _state
+from ..devices import CPU, device
+from ..fx.node import Node
+from ..ops._dispatch import call_setitem, public_function
+from ..ops._spec import OPS
+from ..tensor import Tensor
+from ..utils._pytree import tree_unflatten
+
+_META = device("meta")
+
+
+class Called:
+    """What a step calls that is no operation.
+
+    `params` are names of arguments, and `sizes` has those whose numbers may be inputs of graphs, and whether these are sizes or else any
+    numbers; see `_sizes`.
+    """
+
+    kind = "call"
+    shares_memory = random = False
+    bounds_of_elements = None
+    params: tuple[str, ...] = ()
+    sizes: Mapping[str, bool] = MappingProxyType({})
+    like: Any = None                                  # an operation that has these parameters
+    qualified = public_name = ""
+
+    def enter(self, *args: Any) -> Any:
+        """What it gives: a tensor, several, or None."""
+        raise NotImplementedError
+
+    def look(self, *args: Any) -> Any:
+        """What it gives for tensors without memory."""
+        return self.enter(*args)
+
+    def writes(self, args: list[Any]) -> list[Any]:
+        """Arguments that it writes to, where counts of writes do not tell."""
+        return []
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        """The call in `graph` with these nodes and constants."""
+        raise NotImplementedError
+
+
+class InPlace(Called):
+    """The in-place form of an operation: ``x.add_(y)``."""
+
+    def __init__(self, op: Any) -> None:
+        self.like, self.params = op, op.params
+        self.method = "copy_" if op is OPS["Tensor.overwrite"] else f"{op.name}_"
+        self.public_name = self.qualified = self.method
+
+    def enter(self, *args: Any) -> Any:
+        return self.like.enter_inplace(*args)
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        from ._graphs import written_arguments
+
+        if self.method == "copy_":
+            return graph.call_method("copy_", tuple(args))
+        given, kwargs = written_arguments(self.like, args)
+        if hasattr(Tensor, self.method):
+            return graph.call_method(self.method, tuple(given), kwargs)
+        from ..nn import functional
+
+        return graph.call_function(getattr(functional, self.method), tuple(given), kwargs)
+
+
+class Into(Called):
+    """An operation whose result is stored in the tensor ``out``, the last argument."""
+
+    def __init__(self, op: Any) -> None:
+        self.like, self.params = op, (*op.params, "out")
+        self.public_name, self.qualified = op.public_name, op.qualified
+
+    def enter(self, *args: Any) -> Any:
+        return self.like.run_out(args[-1], *args[:-1])
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        from ._graphs import written_arguments
+
+        given, kwargs = written_arguments(self.like, args[:-1])
+        return graph.call_function(public_function(self.like), tuple(given), {**kwargs, "out": args[-1]})
+
+
+class _Stored(Called):
+    """``x[key] = value``."""
+
+    params = ("input", "key", "value")
+    sizes = MappingProxyType({"key": True})
+    qualified = public_name = "Tensor.__setitem__"
+
+    def enter(self, *args: Any) -> None:
+        call_setitem(*args)
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        return graph.call_function(operator.setitem, tuple(args))
+
+
+def _written(params: tuple[str, ...], arguments: Any) -> list[int]:
+    """Places of the parameters that a schema says are written to."""
+    return [k for k, name in enumerate(params) if any(a.name == name and a.is_write for a in arguments)]
+
+
+def _sizes_of(arguments: Any) -> dict[str, bool]:
+    kinds = {a.name: a.type.text() for a in arguments}
+    return {name: "SymInt" in kind for name, kind in kinds.items() if "SymInt" in kind or kind in ("Scalar", "Scalar?", "float")}
+
+
+class Made(Called):
+    """A function that makes a tensor, or fills one, as the operator that it is: ``torch.zeros(3)``, ``x.zero_()``.
+
+    Args:
+        count: how many arguments are given in order; the others have these `names`.
+    """
+
+    def __init__(self, overload: Any, count: int, names: tuple[str, ...]) -> None:
+        schema = overload._schema
+        self.overload, self.names = overload, names
+        self.params = (*[a.name for a in schema.positional[:count]], *names)
+        self.public_name = self.qualified = schema.name.partition("::")[2]
+        self.sizes = _sizes_of(schema.arguments)
+        self._written = _written(self.params, schema.arguments)
+
+    def enter(self, *args: Any) -> Any:
+        given, kwargs = self._apart(args)
+        return self.overload(*given, **kwargs)
+
+    def writes(self, args: list[Any]) -> list[Any]:
+        return [args[k] for k in self._written]
+
+    def look(self, *args: Any) -> Any:
+        given, kwargs = self._apart(args)
+        return self.overload(*given, **({**kwargs, "device": _META} if "device" in kwargs else kwargs))
+
+    def _apart(self, args: Any) -> tuple[list[Any], dict[str, Any]]:
+        count = len(args) - len(self.names)
+        return list(args[:count]), dict(zip(self.names, args[count:], strict=True))
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        import flambeau
+
+        given, kwargs = self._apart(args)
+        # Functions that make tensors say where and how, whether the program has or not.
+        usual = {"device": CPU, "pin_memory": False}
+        kwargs = {name: value for name, value in kwargs.items() if value is not None and (name not in usual or value != usual[name])}
+        if isinstance(given[0], Node) and hasattr(Tensor, self.public_name):
+            return graph.call_method(self.public_name, tuple(given), kwargs)
+        return graph.call_function(getattr(flambeau, self.public_name, self.overload), tuple(given), kwargs)
+
+
+class Defined(Called):
+    """An operator that a program has defined.
+
+    Args:
+        count: how many arguments are given in order; the others have these `names`.
+    """
+
+    def __init__(self, operator: Any, count: int, names: tuple[str, ...]) -> None:
+        arguments = operator.schema.arguments
+        self.operator, self.names = operator, names
+        self.params = (*[a.name for a in arguments[:count]], *names)
+        self.public_name = self.qualified = operator.dotted
+        self.sizes = _sizes_of(arguments)
+        self._written = _written(self.params, arguments)
+
+    def enter(self, *args: Any) -> Any:
+        count = len(args) - len(self.names)
+        return self.operator.interpret(tuple(args[:count]), dict(zip(self.names, args[count:], strict=True)))
+
+    def writes(self, args: list[Any]) -> list[Any]:
+        return [args[k] for k in self._written]
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        count = len(args) - len(self.names)
+        given, kwargs = self.operator.schema.without_defaults(tuple(args[:count]), dict(zip(self.names, args[count:], strict=True)))
+        return graph.call_function(self.operator.overload, given, kwargs)
+
+
+class Allowed(Called):
+    """A function of the program that is one node; its arguments have the structure `spec`."""
+
+    def __init__(self, fn: Any, spec: Any) -> None:
+        self.fn, self.spec = fn, spec
+        self.params = tuple([str(k) for k in range(spec.num_leaves)])
+        self.public_name = self.qualified = fn.__qualname__
+
+    def enter(self, *leaves: Any) -> Any:
+        args, kwargs = tree_unflatten(leaves, self.spec)
+        return self.fn(*args, **kwargs)
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        given, kwargs = tree_unflatten(args, self.spec)
+        return graph.call_function(self.fn, tuple(given), kwargs)
+
+
+class GradMode(Called):
+    """Gradients are recorded from here on, or not."""
+
+    params = ("mode",)
+    public_name = qualified = "_set_grad_enabled"
+
+    def enter(self, mode: bool) -> None:
+        _state.set_grad(mode)
+
+    def node(self, graph: Any, args: list[Any]) -> Any:
+        from .. import _C
+
+        return graph.call_function(_C._set_grad_enabled, tuple(args))
+
+
+in_place, into = functools.cache(InPlace), functools.cache(Into)
+made_by, defined = functools.cache(Made), functools.cache(Defined)
+allowed = functools.cache(Allowed)
+STORED, GRAD_MODE = _Stored(), GradMode()
