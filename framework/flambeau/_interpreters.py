@@ -60,9 +60,9 @@ class Interpreter:
         """The result of a call, see `_aten.Call`, that makes a tensor or fills one; or NotImplemented."""
         return NotImplemented
 
-    def run_setitem(self, target: Any, key: Any, value: Any) -> bool:
-        """Whether ``target[key] = value`` is answered; else the operations that it is made of come in turn."""
-        return False
+    def run_setitem(self, target: Any, key: Any, value: Any) -> Any:
+        """None once ``target[key] = value`` is answered; or NotImplemented: the operations that it is made of come in turn."""
+        return NotImplemented
 
     def run_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a function of the program that graphs have as one node, see `compiler.allow_in_graph`; or NotImplemented."""
@@ -153,6 +153,24 @@ def pop(interpreter: Interpreter) -> None:
     stack = calls.interpreters
     calls.interpreters = stack[:-1] if stack and stack[-1] is interpreter else tuple([x for x in stack if x is not interpreter])
     _state.end_interpreting(interpreter.declines, interpreter.following_here)
+
+
+def ask(question: str, *args: Any) -> Any:
+    """What the innermost interpreter that answers the `question`, the name of one of its methods, gives; or NotImplemented.
+
+    Each is asked with those around it in force.
+    """
+    calls = _local.calls
+    stack = calls.interpreters
+    for depth in range(len(stack) - 1, -1, -1):
+        calls.interpreters = stack[:depth]
+        try:
+            result = getattr(stack[depth], question)(*args)
+        finally:
+            calls.interpreters = stack
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
 
 
 class below:  # a context manager

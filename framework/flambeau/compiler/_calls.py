@@ -65,6 +65,9 @@ class InPlace(Called):
     def enter(self, *args: Any) -> Any:
         return self.like.enter_inplace(*args)
 
+    def writes(self, args: list[Any]) -> list[Any]:
+        return args[:1]
+
     def node(self, graph: Any, args: list[Any]) -> Any:
         from ._graphs import written_arguments
 
@@ -88,6 +91,9 @@ class Into(Called):
     def enter(self, *args: Any) -> Any:
         return self.like.run_out(args[-1], *args[:-1])
 
+    def writes(self, args: list[Any]) -> list[Any]:
+        return args[-1:]
+
     def node(self, graph: Any, args: list[Any]) -> Any:
         from ._graphs import written_arguments
 
@@ -105,49 +111,56 @@ class _Stored(Called):
     def enter(self, *args: Any) -> None:
         call_setitem(*args)
 
+    def writes(self, args: list[Any]) -> list[Any]:
+        return args[:1]
+
     def node(self, graph: Any, args: list[Any]) -> Any:
         return graph.call_function(operator.setitem, tuple(args))
 
 
-def _written(params: tuple[str, ...], arguments: Any) -> list[int]:
-    """Places of the parameters that a schema says are written to."""
-    return [k for k, name in enumerate(params) if any(a.name == name and a.is_write for a in arguments)]
-
-
 def _sizes_of(arguments: Any) -> dict[str, bool]:
+    """By name, arguments of a schema that are sizes, or else any numbers."""
     kinds = {a.name: a.type.text() for a in arguments}
     return {name: "SymInt" in kind for name, kind in kinds.items() if "SymInt" in kind or kind in ("Scalar", "Scalar?", "float")}
 
 
-class Made(Called):
-    """A function that makes a tensor, or fills one, as the operator that it is: ``torch.zeros(3)``, ``x.zero_()``.
+class _OfSchema(Called):
+    """An operator with a schema.
 
     Args:
         count: how many arguments are given in order; the others have these `names`.
     """
 
+    def __init__(self, arguments: Any, count: int, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.params = (*[a.name for a in arguments[:count]], *names)
+        self.sizes = _sizes_of(arguments)
+        self._written = [k for k, name in enumerate(self.params) if any(a.name == name and a.is_write for a in arguments)]
+
+    def writes(self, args: list[Any]) -> list[Any]:
+        return [args[k] for k in self._written]
+
+    def _apart(self, args: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments that are given in order, and those by name."""
+        count = len(args) - len(self.names)
+        return tuple(args[:count]), dict(zip(self.names, args[count:], strict=True))
+
+
+class Made(_OfSchema):
+    """A function that makes a tensor, or fills one, as the operator that it is: ``torch.zeros(3)``, ``x.zero_()``."""
+
     def __init__(self, overload: Any, count: int, names: tuple[str, ...]) -> None:
-        schema = overload._schema
-        self.overload, self.names = overload, names
-        self.params = (*[a.name for a in schema.positional[:count]], *names)
-        self.public_name = self.qualified = schema.name.partition("::")[2]
-        self.sizes = _sizes_of(schema.arguments)
-        self._written = _written(self.params, schema.arguments)
+        super().__init__(overload._schema.arguments, count, names)
+        self.overload = overload
+        self.public_name = self.qualified = overload._schema.name.partition("::")[2]
 
     def enter(self, *args: Any) -> Any:
         given, kwargs = self._apart(args)
         return self.overload(*given, **kwargs)
 
-    def writes(self, args: list[Any]) -> list[Any]:
-        return [args[k] for k in self._written]
-
     def look(self, *args: Any) -> Any:
         given, kwargs = self._apart(args)
         return self.overload(*given, **({**kwargs, "device": _META} if "device" in kwargs else kwargs))
-
-    def _apart(self, args: Any) -> tuple[list[Any], dict[str, Any]]:
-        count = len(args) - len(self.names)
-        return list(args[:count]), dict(zip(self.names, args[count:], strict=True))
 
     def node(self, graph: Any, args: list[Any]) -> Any:
         import flambeau
@@ -156,36 +169,24 @@ class Made(Called):
         # Functions that make tensors say where and how, whether the program has or not.
         usual = {"device": CPU, "pin_memory": False}
         kwargs = {name: value for name, value in kwargs.items() if value is not None and (name not in usual or value != usual[name])}
-        if isinstance(given[0], Node) and hasattr(Tensor, self.public_name):
-            return graph.call_method(self.public_name, tuple(given), kwargs)
-        return graph.call_function(getattr(flambeau, self.public_name, self.overload), tuple(given), kwargs)
+        if given and isinstance(given[0], Node) and hasattr(Tensor, self.public_name):
+            return graph.call_method(self.public_name, given, kwargs)
+        return graph.call_function(getattr(flambeau, self.public_name, self.overload), given, kwargs)
 
 
-class Defined(Called):
-    """An operator that a program has defined.
-
-    Args:
-        count: how many arguments are given in order; the others have these `names`.
-    """
+class Defined(_OfSchema):
+    """An operator that a program has defined."""
 
     def __init__(self, operator: Any, count: int, names: tuple[str, ...]) -> None:
-        arguments = operator.schema.arguments
-        self.operator, self.names = operator, names
-        self.params = (*[a.name for a in arguments[:count]], *names)
+        super().__init__(operator.schema.arguments, count, names)
+        self.operator = operator
         self.public_name = self.qualified = operator.dotted
-        self.sizes = _sizes_of(arguments)
-        self._written = _written(self.params, arguments)
 
     def enter(self, *args: Any) -> Any:
-        count = len(args) - len(self.names)
-        return self.operator.interpret(tuple(args[:count]), dict(zip(self.names, args[count:], strict=True)))
-
-    def writes(self, args: list[Any]) -> list[Any]:
-        return [args[k] for k in self._written]
+        return self.operator.interpret(*self._apart(args))
 
     def node(self, graph: Any, args: list[Any]) -> Any:
-        count = len(args) - len(self.names)
-        given, kwargs = self.operator.schema.without_defaults(tuple(args[:count]), dict(zip(self.names, args[count:], strict=True)))
+        given, kwargs = self.operator.schema.without_defaults(*self._apart(args))
         return graph.call_function(self.operator.overload, given, kwargs)
 
 

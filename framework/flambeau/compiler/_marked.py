@@ -11,6 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from .. import _state
+from .._interpreters import ask
 
 _local = _state.local
 DISALLOWED: set[Any] = set()  # operations that are in no graph
@@ -88,17 +89,8 @@ def _operation(fn: Any) -> Any:
 
 
 def _recorded(fn: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    calls = _local.calls
-    stack = calls.interpreters
-    for depth in range(len(stack) - 1, -1, -1):
-        calls.interpreters = stack[:depth]
-        try:
-            result = stack[depth].run_function(fn, args, kwargs)
-        finally:
-            calls.interpreters = stack
-        if result is not NotImplemented:
-            return result
-    return original(*args, **kwargs)
+    result = ask("run_function", fn, args, kwargs)
+    return original(*args, **kwargs) if result is NotImplemented else result
 
 
 def _left_out(fn: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

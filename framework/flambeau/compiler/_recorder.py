@@ -593,24 +593,12 @@ class Recorder(Interpreter):
 
     def _recorded(self, op: Any, refs: list[Any], args: tuple[Any, ...]) -> Step | None:
         """A new step of the tree; None if `op` shall not be recorded on these operands."""
-        metas: dict[int, Tensor] = {}
         if any(a.__class__ is device and a.type != "cpu" for a in args):
             return None                               # a Deferred is on the CPU
         # What may fail by its values is recorded for a replay too, but a program that would catch that runs it at once.
         if self.records_all and self.notes_events and op.kind not in ("elementwise", "view") and not may_wait(op) and would_be_caught():
             return None
-
-        def meta(a: Any, ref: Any) -> Any:
-            if isinstance(ref, Constant):
-                return ref.value
-            if isinstance(ref, (list, tuple)):
-                return type(ref)([meta(x, r) for x, r in zip(a, ref, strict=True)])
-            if ref not in metas:
-                looks = pending_of(a)[2] if a.__class__ is Deferred else a
-                metas[ref] = meta_of(looks)
-            return metas[ref]
-
-        operands = tuple([meta(a, ref) for a, ref in zip(args, refs, strict=True)])
+        operands, metas = without_memory(args, refs)
         if (not self.records_all or self.notes_events) and op.kind == "elementwise" and op.fails_by_elements(operands):
             return None                               # nobody looks at elements again when the path is followed
         counts = {ref: found._storage[tape.COUNT] for ref, found in metas.items()}
@@ -772,6 +760,22 @@ def _compute(program: Any, inputs: list[Tensor], alive: dict[int, Any]) -> None:
     began = perf_counter()
     program(inputs, alive)
     program.seconds = perf_counter() - began
+
+
+def without_memory(args: tuple[Any, ...], refs: list[Any]) -> tuple[tuple[Any, ...], dict[int, Tensor]]:
+    """Arguments with meta tensors in the place of tensors, and these by the number of what they stand for."""
+    metas: dict[int, Tensor] = {}
+
+    def meta(a: Any, ref: Any) -> Any:
+        if isinstance(ref, Constant):
+            return ref.value
+        if isinstance(ref, (list, tuple)):
+            return type(ref)([meta(x, r) for x, r in zip(a, ref, strict=True)])
+        if ref not in metas:
+            metas[ref] = meta_of(pending_of(a)[2] if a.__class__ is Deferred else a)
+        return metas[ref]
+
+    return tuple([meta(a, ref) for a, ref in zip(args, refs, strict=True)]), metas
 
 
 class _InPlace:

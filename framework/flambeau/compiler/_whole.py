@@ -26,7 +26,7 @@ from . import _calls
 from ._deferred import Deferred, pending_of, set_pending
 from ._marked import DISALLOWED
 from ._operations import looking, maker_of, meta_of, no_draws
-from ._recorder import _TOKEN, Recorder, ambient_now
+from ._recorder import _TOKEN, Recorder, ambient_now, without_memory
 from ._refs import tensors_in
 from ._steps import Constant, Step, owner_of
 
@@ -73,9 +73,9 @@ class WholeRecorder(Recorder):
             self.on_ask(why)
         self.flush(why)
 
-    def run_setitem(self, target: Tensor, key: Any, value: Any) -> bool:
+    def run_setitem(self, target: Tensor, key: Any, value: Any) -> Any:
         given = target, key, value
-        return self._deferred(_calls.STORED, given, (_calls.STORED, given)) is not NotImplemented
+        return self._deferred(_calls.STORED, given, (_calls.STORED, given))
 
     def run_maker(self, call: Any) -> Any:
         overload, args, kwargs = call
@@ -128,18 +128,7 @@ class WholeRecorder(Recorder):
     def _recorded(self, op: Any, refs: list[Any], args: tuple[Any, ...]) -> Step | None:
         if any(a.__class__ is device and a.type != "cpu" for a in args):
             return None                               # a Deferred is on the CPU
-        metas: dict[int, Tensor] = {}
-
-        def meta(a: Any, ref: Any) -> Any:
-            if isinstance(ref, Constant):
-                return ref.value
-            if isinstance(ref, (list, tuple)):
-                return type(ref)([meta(x, r) for x, r in zip(a, ref, strict=True)])
-            if ref not in metas:
-                metas[ref] = meta_of(pending_of(a)[2] if a.__class__ is Deferred else a)
-            return metas[ref]
-
-        operands = [meta(a, ref) for a, ref in zip(args, refs, strict=True)]
+        operands, metas = without_memory(args, refs)
         own = isinstance(op, _calls.Called)
         before = {ref: (x._storage[tape.COUNT], _looks(x), x.requires_grad) for ref, x in metas.items()}
         try:
@@ -151,7 +140,7 @@ class WholeRecorder(Recorder):
         written.update(tensors_in(op.writes(refs)) if own else ())
         if any(_looks(metas[ref]) != before[ref][1] for ref in written):
             return None
-        step = Step(op, refs, tuple(operands), self.step)
+        step = Step(op, refs, operands, self.step)
         several = isinstance(result, (tuple, list))
         results = tuple(result) if several else () if result is None else (result,)
         if not all(r.__class__ is Tensor and r._array.__class__ is MetaArray for r in results):

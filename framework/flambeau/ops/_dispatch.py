@@ -17,7 +17,7 @@ import numpy as np
 from .. import _state
 from .._arrays import HeldArray, NoValues
 from .._errors import NeedsValues
-from .._interpreters import DECOMPOSE, NOTED, UNTOUCHED, below, pop, push
+from .._interpreters import DECOMPOSE, NOTED, UNTOUCHED, ask, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
 from ..tensor import Tensor, TensorMeta, bump, no_torch_dispatch, wrap
@@ -516,16 +516,8 @@ def call_setitem(self: Tensor, key: Any, value: Any) -> None:
     if overriding or _local.calls.modes:
         dispatch_torch_function(Tensor.__setitem__, overriding, (self, key, value), {})  # type: ignore[attr-defined]
     elif _local.calls.interpreters:
-        calls = _local.calls
-        stack = calls.interpreters
-        for depth in range(len(stack) - 1, -1, -1):
-            calls.interpreters = stack[:depth]
-            try:
-                if stack[depth].run_setitem(self, key, value):
-                    return
-            finally:
-                calls.interpreters = stack
-        setitem.store_by_ops(self, key, value)
+        if ask("run_setitem", self, key, value) is NotImplemented:
+            setitem.store_by_ops(self, key, value)
     else:
         setitem.store(self, key, value)
 
