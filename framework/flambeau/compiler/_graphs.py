@@ -23,7 +23,8 @@ from ._refs import read_by
 from ._steps import Constant, Step
 
 _SIGNS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "true_divide": operator.truediv, "div": operator.truediv,
-          "matmul": operator.matmul, "getitem_op": operator.getitem, "basic_index": operator.getitem}  # fmt: skip
+          "matmul": operator.matmul}  # fmt: skip
+_INDEXED = ("input", "key")                           # parameters of what ``input[key]`` calls
 
 
 class Compiled:
@@ -263,6 +264,8 @@ def _node(graph: fx.Graph, step: Step, args: list[Any]) -> Any:
     """The call of a step, without arguments that have their defaults."""
     op = step.op
     given, kwargs = written_arguments(op, args)
+    if op.params == _INDEXED:
+        return graph.call_function(operator.getitem, tuple(given))
     if not kwargs and len(given) == 2 and op.name in _SIGNS:
         return graph.call_function(_SIGNS[op.name], tuple(given))
     if op.name == "to_copy":                          # no name of a public function
