@@ -32,6 +32,7 @@ COMPILED_FROM = 1024
 SEVERAL_COMPILED_FROM = 256
 
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
+_WITH_ONE_NAN = {np.dtype(t) for t in (ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e8m0fnu)}
 
 _chosen = os.environ.get("FLAMBEAU_BACKEND", "llvm")
 # A formula that is one cheap ufunc reads and writes memory just as numpy does, until threads share the work.
@@ -250,7 +251,11 @@ def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any,
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
-    """`x` as an array of `dtype`; floats to integers truncate, complex to real drops the imaginary part."""
+    """`x` as an array of `dtype`; floats to integers truncate, complex to real drops the imaginary part.
+
+    Narrow floats are reached, and left, by way of the dtype they compute in, as in PyTorch: what numpy and ml_dtypes do at once has
+    differed between their versions.
+    """
     array: Any = np.asarray(x) if not hasattr(x, "astype") else x
     if array.dtype == dtype:
         return array
@@ -263,13 +268,19 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     if array.dtype == _COMPLEX32 and dtype.kind != "V":
         array = array.astype(np.complex64)
         array = array if dtype.kind in "cb" else array.real
-    if dtype.kind == "V" and dtype.itemsize == 1:
-        array = _into_float8(array, dtype.name)
-    if dtype.kind not in "iu" or array.dtype.kind in "biu":
+    between = _WIDE.get(array.dtype) or _WIDE.get(dtype)
+    if between is None and (dtype.kind not in "iu" or array.dtype.kind in "biu"):
         return array.astype(dtype)
     token = quiet.ignore_fp_flags()                                  # PyTorch says nothing about nan or what is too large
     try:
-        return array.astype(dtype)
+        if between is not None and between != array.dtype:
+            has_one_nan = array.dtype in _WITH_ONE_NAN
+            array = array.astype(between)
+            if has_one_nan and dtype.kind in "iu":
+                array = np.where(np.isnan(array), 0, array)          # as PyTorch, where other nans become the lowest integer
+        if dtype.kind == "V" and dtype.itemsize == 1:
+            array = _into_float8(array, dtype.name)
+        return array.astype(dtype, copy=False)
     finally:
         quiet.restore_fp_flags(token)
 
@@ -309,7 +320,7 @@ def recast(a: Any, dtype: np.dtype) -> Any:
     """The array `a` as another `dtype`: by numpy, or by a kernel once this has been asked for often."""
     made = (conversion(dtype)).direct(a)
     if made is None:
-        made = a.astype(dtype)
+        made = cast(a, dtype)
         note_conversion(a, made)
     return made
 
@@ -368,9 +379,6 @@ def _computed_for_copy(old: np.dtype, new: np.dtype) -> np.dtype | None:
     if old == new:
         return old if old in _COPIED else None
     if new in _HALVES:
-        # As numpy has them, integers and what becomes a bfloat16 are float32 before they are rounded again.
-        if old == np.float64 and new == np.float16:
-            return old
         return _FLOAT32 if old in _HALVES or old in _REALS or old.kind == "b" or old in _CUT else None
     if old in _HALVES:
         if new in _REALS:
@@ -382,9 +390,9 @@ def _computed_for_copy(old: np.dtype, new: np.dtype) -> np.dtype | None:
 def _into_float8(array: Any, name: str) -> Any:
     """`array` with the values that `name` cannot hold replaced as PyTorch's conversion does."""
     if name == "float8_e4m3fn":  # no infinity: the largest value stands for all beyond it
-        return np.clip(array.astype(np.float32), -448, 448)
+        return np.clip(array, -448, 448)
     if name == "float8_e8m0fnu":  # powers of two only, neither sign nor zero
-        return np.maximum(np.abs(array.astype(np.float32)), np.float32(2.0**-127))
+        return np.maximum(np.abs(array), np.float32(2.0**-127))
     return array
 
 

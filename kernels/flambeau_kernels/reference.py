@@ -160,7 +160,7 @@ def _angle(x: Any) -> Any:
 
 
 def _rounded_to(half: Any) -> Callable[..., Any]:
-    return lambda x: x.astype(half).astype(x.dtype)
+    return lambda x: x.astype(np.float32).astype(half).astype(x.dtype)
 
 
 def _normal_density(x: Any) -> Any:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from flambeau_kernels.scalar import symbols as sy
-from flambeau_kernels.scalar.symbols import F32, F64, I32, UINT, Kind, Symbol, Unsupported, select
+from flambeau_kernels.scalar.symbols import F32, I32, UINT, Kind, Symbol, Unsupported, select
 
 # What is stored of each.
 TYPES = {"float16": Kind("float16", "half", 16, "f"), "bfloat16": UINT[16]}
@@ -26,19 +26,6 @@ def stored(x: Symbol, dtype: str) -> Symbol:
     if dtype == "float16":
         return x.block.emit(TYPES[dtype], f"fptrunc float {x.name} to half")
     return sy.shift_right(_upper(x), 16).to(UINT[16])
-
-
-def to_odd(x: Symbol) -> Symbol:
-    """A float64 as the float32 that is rounded to a float16 as `x` is: of the two around it the one with an odd last bit.
-
-    Source: Boldo and Melquiond 2008, "Emulation of FMA and Correctly Rounded Sums: Proved Algorithms Using Rounding to Odd".
-    """
-    near = x.to(F32)
-    wide = near.to(F64)
-    bits = near.bits()
-    below = select(abs(wide) > abs(x), bits - 1, bits)    # that nearer to zero
-    inexact = (wide < x) | (wide > x)                     # not for nan
-    return select(inexact, below | 1, bits).float_of_bits()
 
 
 def rounded(x: Symbol, dtype: str) -> Symbol:

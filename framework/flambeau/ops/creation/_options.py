@@ -270,4 +270,4 @@ def scalar_of_dtype(value: Any, d: np.dtype, count: int = 0) -> Any:
     if isinstance(value, (complex, np.complexfloating)) and d.kind not in "cb" and d.name != "complex32":
         value = value.real
     with np.errstate(all="ignore"):
-        return np.asarray(value).astype(d)[()]
+        return kernels.cast(np.asarray(value), d)[()]

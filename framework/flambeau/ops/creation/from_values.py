@@ -167,7 +167,7 @@ def _element(value: Any, wanted: dtype) -> Any:
     if wanted.category == dtypes.INTEGER:
         return scalar_of_dtype(value, wanted.numpy)
     with np.errstate(all="ignore"):
-        return np.asarray(value).astype(wanted.numpy)[()]
+        return kernels.cast(np.asarray(value), wanted.numpy)[()]
 
 
 def _of_plain_numbers(data: Any, d: Any) -> ndarray | None:
@@ -260,7 +260,7 @@ def _from_nested(data: Any, d: Any) -> ndarray:
     if d.category < dtypes.COMPLEX and any(isinstance(x, complex) for x in values):
         raise TypeError(f"must be real number, not complex: it cannot be stored as {d.name}")
     with np.errstate(all="ignore"):
-        if plain.isbuiltin == 1:
+        if plain.isbuiltin == 1 and plain.char != "e":
             return np.array(values, dtype=plain).reshape(shape)
         wide = np.complex64 if d.is_complex else np.float64
         return kernels.cast(np.array(values, dtype=wide), plain).reshape(shape)

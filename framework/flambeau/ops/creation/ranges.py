@@ -198,7 +198,7 @@ def range_(
     _check_count("range", count)
     made = made_at(
         place, (count,), d,
-        lambda: (start + step * np.arange(count, dtype=np.float64)).astype(d), requires_grad, out,
+        lambda: kernels.cast(start + step * np.arange(count, dtype=np.float64), d), requires_grad, out,
     )  # fmt: skip
     return made if out is None else _stored("range", out, made, dtype, device, "range")
 
@@ -344,7 +344,7 @@ def _count_of_steps(name: str, steps: Any) -> Any:
 def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
     """Counted from the nearer end, so that both ends come out exact."""
     if steps == 1:
-        return np.array([start]).astype(d.numpy)
+        return kernels.cast(np.array([start]), d.numpy)
     if d.category == dtypes.INTEGER:
         start, end = int(start), int(end)
     made = kernel.spaced(steps, start, end, d.numpy) if d.is_floating_point else None
@@ -360,7 +360,7 @@ def spaced_at(at: ndarray, start: Any, end: Any, steps: int, d: dtype) -> ndarra
         start, end, step = float(work(start)), float(work(end)), float(step)
         work = float
     values = np.where(at < steps // 2, work(start) + step * at, work(end) - step * (steps - 1 - at))
-    return values.astype(d.numpy)
+    return kernels.cast(values, d.numpy)
 
 
 def _few_powers(start: Any, end: Any, steps: Any, base: Any, dtype: Any) -> Tensor | None:
@@ -418,7 +418,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
             inner = _spaced(start, end, steps, dtypes.complex128 if d.is_complex else dtypes.float64)
             powers = np.power(type(inner[0])(base) if steps else base, inner)
         with np.errstate(all="ignore"):
-            return powers.astype(d.numpy)
+            return kernels.cast(powers, d.numpy)
 
     made = made_at(_place(device), (steps,), d.numpy, values, requires_grad, out)
     return made if out is None else _stored("logspace", out, made, dtype, device, "count")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu.indexing import scatter as kernel
 from flambeau_kernels.cpu.indexing.scatter import has_negative
@@ -95,7 +96,7 @@ def as_element(value: Any, dtype: np.dtype) -> Any:
     """A number or 0-d array as a scalar of `dtype`."""
     from ..creation._options import scalar_of_dtype
 
-    return value.astype(dtype)[()] if isinstance(value, ndarray) else scalar_of_dtype(value, dtype)
+    return kernels.cast(value, dtype)[()] if isinstance(value, ndarray) else scalar_of_dtype(value, dtype)
 
 
 def plain_number(value: Any, dtype: np.dtype) -> bool:
@@ -108,9 +109,9 @@ def stored_number(value: Any, dtype: np.dtype) -> Any:
     """The number `value` as numpy stores it in an array of `dtype`, as `as_element` would; None for what that looks at closer."""
     if plain_number(value, dtype):
         return value
-    # Numpy's own conversion to a half is the same for numbers that both halves have.
+    # By way of float32, as in PyTorch; the range is that of both halves.
     is_half = dtype.char in "eE" and (value.__class__ is float or value.__class__ is int)
-    return dtype.type(value) if is_half and -_LARGEST_HALF <= value <= _LARGEST_HALF else None
+    return dtype.type(np.float32(value)) if is_half and -_LARGEST_HALF <= value <= _LARGEST_HALF else None
 
 
 _LARGEST_HALF = 65504                                 # of float16

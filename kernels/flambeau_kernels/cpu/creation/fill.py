@@ -86,7 +86,7 @@ def counted(count: int, start: Any, step: Any, dtype: np.dtype) -> np.ndarray:
         count_up(made, start, step)
         return made
     values = np.arange(count, dtype=np.int64 if dtype.kind in "iu" else np.float64)
-    return (values * step + start).astype(dtype)
+    return flambeau_kernels.cast(values * step + start, dtype)
 
 
 def spaced(count: int, start: float, end: float, dtype: np.dtype) -> np.ndarray | None:

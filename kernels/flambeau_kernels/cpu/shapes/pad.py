@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels
+
 from ..conv import is_half
 from ..tier import compiles
 from .move import contiguous
@@ -67,8 +69,10 @@ def planned_images(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
 
 
 def as_fill(x: Any, value: Any) -> Any:
-    """`value` as numpy converts it to the dtype of `x`: of integers beyond 64 bits, which halves do not take, the float."""
-    return float(value) if isinstance(value, int) and abs(value) >= 1 << 63 and x.dtype.kind not in "iub" else value
+    """`value` as `cast` converts it to the dtype of `x`: floats of few bits by way of float32."""
+    if x.dtype.kind not in "fV" or isinstance(value, complex):
+        return value
+    return flambeau_kernels.cast(np.asarray(float(value)), x.dtype)[()]
 
 
 def _padded(shape: tuple[int, ...], pairs: Pairs) -> tuple[int, ...]:
@@ -81,8 +85,9 @@ def planned_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     if x.size >= MOST_FRAMED and compiles():
         from . import pad_rows
 
-        return pad_rows.planned(x, pairs, "constant", value) if pad_rows.takes(x, len(pairs)) else None
+        return pad_rows.planned(x, pairs, "constant", as_fill(x, value)) if pad_rows.takes(x, len(pairs)) else None
     lead = x.ndim - len(pairs)
+    value = as_fill(x, value)
     frame = pad_constant(np.full_like(x, value), pairs, value)
     outer = (slice(None),) * lead
     inner = (*outer, *(slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(frame.shape[lead:], pairs, strict=True)))

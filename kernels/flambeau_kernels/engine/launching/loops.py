@@ -22,7 +22,6 @@ from flambeau_kernels.scalar.complexes import PARTS, ComplexSymbol
 from flambeau_kernels.scalar.symbols import (
     BOOL,
     F32,
-    F64,
     INT,
     KINDS,
     Block,
@@ -197,11 +196,7 @@ def narrow_real(value: Symbol, operand: Operand) -> str:
     dtype = operand.dtype
     if dtype == "bool":
         return value.block.emit(INT[8], f"zext i1 {value.to(BOOL).name} to i8").name
-    if dtype == "float16" and value.kind is F64:
-        return halves.stored(halves.to_odd(value), dtype).name
-    if dtype == "float16" and value.kind.bits > 16 and value.kind is not F32:  # by way of float32 they would be rounded twice
-        raise Unsupported(f"float16 results of a formula in {value.kind.name}")
-    if dtype in halves.TYPES:
+    if dtype in halves.TYPES:                         # by way of float32, as in PyTorch
         return halves.stored(value.to(F32), dtype).name
     return value.to(KINDS[dtype]).name
 
