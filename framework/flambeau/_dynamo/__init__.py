@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -95,8 +96,25 @@ def skip_frame(msg: str = "") -> None:
 
 
 def run(fn: Any = None) -> Any:
-    """`fn`, which shall use what is compiled and compile no more. Without `fn`, a decorator."""
-    return (lambda found: found) if fn is None else fn
+    """`fn`, in which compiled functions use the graphs that there are, and run as they are where another would be made. Or a decorator.
+
+    Raises: AssertionError if it cannot be called.
+    """
+    if fn is None:
+        return run
+    assert callable(fn), f"run: fn must be a function or Module, got {type(fn).__name__}"
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        before = set_stance.now
+        if before[0] == "default":
+            set_stance.now = "eager_on_recompile", before[1]
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            set_stance.now = before
+
+    return wrapper
 
 
 def optimize(

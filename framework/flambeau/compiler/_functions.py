@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from time import perf_counter
 from types import MethodType
-from typing import Any
+from typing import Any, NoReturn
 
 from flambeau_kernels.engine.calls import follow
 
@@ -16,6 +16,7 @@ from .._arrays import ndarray
 from .._interpreters import pop, push
 from ..tensor import Tensor
 from . import _explain, _programs, set_stance
+from ._asking import may_ask
 from ._backends import Backend
 from ._deferred import Deferred
 from ._programs import Program
@@ -188,7 +189,7 @@ class Function:
     def _shown(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, with all that is no write recorded: what is one graph must be one, and who reads the log sees it, however small."""
         program = _program(True, True, _Names(self.fn, args, kwargs))
-        recorder = Recorder(self.shown, program, True, _refuse if self.fullgraph else None, _title(self.fn))
+        recorder = Recorder(self.shown, program, True, _refuse_branches if self.fullgraph else None, _title(self.fn))
         result = _recorded(recorder, self.fn, args, kwargs)
         self.fullgraph = False                        # of the first call; the next ones fuse
         self._know(signature, SHOWN)
@@ -295,7 +296,7 @@ class Function:
             return self.fn(*args, **kwargs)
         replayed = _replay.tried(replay, leaves) if verifies and replay is not None else None
         program = _program(True, True, _Names(self.fn, args, kwargs))
-        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), tells=True)
+        recorder = Recorder(self.root, program, True, _refuse_branches if self.fullgraph else None, _title(self.fn), tells=True)
         ambient = ambient_now()
         seen = recorder.witness = None if is_stable else _surroundings.Witness()
         result = _recorded(recorder, self.fn, args, kwargs)
@@ -384,7 +385,7 @@ class Function:
                 _explain.warn("%s runs as it is: %s", _title(self.fn), error)
                 return Program(step, wanted, False)
 
-        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), is_transparent=False)
+        recorder = Recorder(self.root, program, True, _refuse_branches if self.fullgraph else None, _title(self.fn), is_transparent=False)
         self.breaks, self.ran = recorder.breaks, recorder.ran
         before = self.compiled
         try:
@@ -401,11 +402,12 @@ class Function:
         """Raise where settings say that it is an error to go on without the backend because graphs are too many."""
         from .._dynamo import config, exc
 
-        text = f"{_title(self.fn)} was compiled {self.compiled} times, torch._dynamo.config.recompile_limit"
-        if config.fail_on_recompile_limit_hit:
-            raise exc.FailOnRecompileLimitHit(text)
-        if self.fullgraph:
-            raise exc.RecompileLimitExceeded(text)
+        why = "torch._dynamo.config.fail_on_recompile_limit_hit" if config.fail_on_recompile_limit_hit else "fullgraph=True"
+        if config.fail_on_recompile_limit_hit or self.fullgraph:
+            raise exc.FailOnRecompileLimitHit(
+                f"{_title(self.fn)} was compiled {self.compiled} times, torch._dynamo.config.recompile_limit, and {why} says that it is an "
+                "error to run it without the backend; raise the limit, or compile with dynamic=True where it is called with many sizes"
+            )
 
     def _count(self, breaks: list[str]) -> None:
         """Note in `_dynamo.utils.counters` a call that graphs were compiled for."""
@@ -433,7 +435,7 @@ def break_here(why: str) -> None:
     for interpreter in _local.calls.interpreters:
         if isinstance(interpreter, Recorder):
             if interpreter.on_ask is not None:
-                interpreter.on_ask(why)
+                _refuse(why)
             interpreter.flush(why)
 
 
@@ -502,13 +504,18 @@ def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     return result
 
 
-def _refuse(why: str) -> None:
+def _refuse(why: str) -> NoReturn:
     from .._dynamo import exc
 
     raise exc.Unsupported(
-        f"fullgraph=True: {why}, where the function is to be one graph; leave values in tensors instead of asking for them by item(), "
-        "bool(), print() or numpy(), or compile with fullgraph=False"
+        f"fullgraph=True: {why}, where the function is to be one graph; leave values in tensors and choose by where() or cond() instead of "
+        "branching on them, do not print them, or compile with fullgraph=False"
     )
+
+
+def _refuse_branches(why: str) -> None:
+    if not may_ask():
+        _refuse(why)
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
