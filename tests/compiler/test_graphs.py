@@ -192,7 +192,8 @@ BRANCHES = [
 ]  # fmt: skip
 VALUES = [
     "x.sum().item()", "float(x.sum()) * x", "int(x.sum())", "bool((x > 0).all())", "(x + 1).numpy().sum()", "x.int().tolist()",
-    "f'{x.sum()}'", "fb.zeros(x.sum().int()).shape", "x.nonzero().shape", "fb.cond(x.sum() > 0, lambda x: x * 2, lambda x: x, (x,)).tolist()",
+    "f'{x.sum()}'", "fb.zeros(x.sum().int()).shape", "x.nonzero().shape",
+    "fb.cond(x.sum() > 0, lambda x: x * 2, lambda x: x, (x,)).tolist()",
     "fb.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (fb.tensor(0), x))[1].tolist()",
 ]  # fmt: skip
 
