@@ -264,8 +264,8 @@ def _check_ranges(x: Tensor) -> None:
 
             bounds = f"[{0 if least is None else least}, {'inf' if most is None else most}]"
             raise ConstraintViolationError(
-                f"{n} not in range {bounds}, which mark_dynamic gave to dimension {d} of a tensor of shape {tuple(x._array.shape)}; mark it "
-                "with other min= and max=, or give a tensor of a size between them"
+                f"{n} not in range {bounds}, which mark_dynamic gave to dimension {d} of a tensor of shape {tuple(x._array.shape)}; mark "
+                "it with other min= and max=, or give a tensor of a size between them"
             )
 
 
