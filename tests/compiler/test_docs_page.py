@@ -17,9 +17,11 @@ def test_the_programs_of_the_page_run() -> None:
 
 def test_the_page_says_what_each_setting_of_the_code_generator_means() -> None:
     from flambeau._inductor import config
+    from flambeau._inductor._without_effect import WITHOUT_EFFECT
 
     text = PAGE.read_text().split("## Settings of `torch._inductor.config`")[1].split("\n## ")[0]
-    told = re.findall(r"`([\w.]+)`", "\n".join(row.split("|")[1] for row in text.splitlines() if row.startswith("| `")))
-    groups = {f"{group}.{name}" for group in config._GROUPS for name in vars(getattr(config, group))}
+    tables = ["\n".join(row.split("|")[1] for row in part.splitlines() if row.startswith("| `")) for part in text.split("| settings |")]
+    acting, others = [set(re.findall(r"`([\w.]+)`", table)) for table in tables]
 
-    assert sorted(told) == sorted(config._SETTINGS - set(config._GROUPS) | groups)
+    assert acting == set(config.names()) - set(WITHOUT_EFFECT)
+    assert others <= set(WITHOUT_EFFECT)

@@ -186,13 +186,57 @@ def test_fullgraph_refuses_what_ends_a_graph(body: str, says: str, backend: Any)
     fb.compile(f, backend=backend)(fb.ones(3))
 
 
-@pytest.mark.parametrize("body", ["x.sum().item()", "bool((x > 0).all())", "print(x + 1)", "(x + 1).numpy()", "[1, 2][x.int()[0]]"])
+BRANCHES = [
+    "x if x.sum() > 0 else -x", "x if bool(x.sum() > 0) else -x", "x if (x.sum() > 0).item() else -x", "x.sum() > 0 and x", "not x.sum()",
+    "print(x + 1)", "[1, 2][x.int()[0]]", "range(x.sum().int())",
+]  # fmt: skip
+VALUES = [
+    "x.sum().item()", "float(x.sum()) * x", "int(x.sum())", "bool((x > 0).all())", "(x + 1).numpy().sum()", "x.int().tolist()",
+    "f'{x.sum()}'", "fb.zeros(x.sum().int()).shape", "x.nonzero().shape",
+    "fb.cond(x.sum() > 0, lambda x: x * 2, lambda x: x, (x,)).tolist()",
+    "fb.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (fb.tensor(0), x))[1].tolist()",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BRANCHES)
 @pytest.mark.parametrize("backend", ["inductor", lambda graph, inputs: graph.forward], ids=["inductor", "own"])
-def test_fullgraph_refuses_to_read_values(body: str, backend: Any) -> None:
+def test_fullgraph_refuses_to_branch_on_values(body: str, backend: Any) -> None:
     f = eval(f"lambda x: {body}")
 
     with pytest.raises(_dynamo.exc.Unsupported, match="fullgraph=True"):
         fb.compile(f, fullgraph=True, backend=backend)(fb.ones(3))
+
+
+@pytest.mark.parametrize("body", VALUES)
+@pytest.mark.parametrize("backend", ["inductor", lambda graph, inputs: graph.forward], ids=["inductor", "own"])
+def test_fullgraph_takes_values_that_decide_nothing(body: str, backend: Any) -> None:
+    f = eval(f"lambda x: {body}")
+
+    made, expected = fb.compile(f, fullgraph=True, backend=backend)(fb.ones(3)), f(fb.ones(3))
+
+    assert made.equal(expected) if isinstance(expected, fb.Tensor) else made == expected
+
+
+# As text, for pytest writes assertions of its files in other words.
+POSITIVE = """
+def positive(x):
+    y = x * 2
+    assert y.mean() > 0, "mean"
+    assert (y > 0).all()
+    assert bool(y.sum() > 0)
+    return y + 1
+"""
+
+
+@pytest.mark.parametrize("backend", ["inductor", lambda graph, inputs: graph.forward], ids=["inductor", "own"])
+def test_fullgraph_takes_assertions_of_tensors(backend: Any) -> None:
+    scope: dict[str, Any] = {}
+    exec(POSITIVE, scope)
+    f = fb.compile(scope["positive"], fullgraph=True, backend=backend)
+
+    assert f(fb.ones(3)).tolist() == [3, 3, 3]
+    with pytest.raises(AssertionError, match="mean"):
+        fb.compile(scope["positive"], fullgraph=True, backend=backend)(-fb.ones(3))
 
 
 def test_fullgraph_takes_models_in_training() -> None:
@@ -379,3 +423,31 @@ def test_memory_written_by_no_operation_is_noticed() -> None:
 
     with pytest.raises(RuntimeError, match="was written to by no operation"):
         fb.compile(f, backend=lambda graph, inputs: graph.forward)(fb.ones(2))
+
+
+def test_fullgraph_raises_at_the_limit_of_graphs() -> None:
+    f = fb.compile(lambda x, n: x + len(n), backend=lambda graph, inputs: graph.forward, fullgraph=True, dynamic=False, recompile_limit=2)
+    for n in ("a", "ab"):
+        f(fb.ones(2), n)
+    with pytest.raises(_dynamo.exc.FailOnRecompileLimitHit, match=r"was compiled 2 times.*fullgraph=True"):
+        f(fb.ones(2), "abc")
+
+
+def test_run_uses_the_graphs_that_there_are() -> None:
+    made = []
+
+    def backend(graph, inputs):
+        made.append(tuple(inputs[0].shape))
+        return graph.forward
+
+    f = fb.compile(lambda x: x * 2, backend=backend, dynamic=False)
+    f(fb.ones(3))
+    only_run = _dynamo.run(f)
+
+    assert [only_run(fb.ones(n)).tolist() for n in (3, 5)] == [[2] * 3, [2] * 5]
+    assert made == [(3,)]
+    f(fb.ones(5))
+    assert made == [(3,), (5,)]
+    assert _dynamo.run()(lambda x: x + 1)(1) == 2
+    with pytest.raises(AssertionError, match="run: fn must be"):
+        _dynamo.run(3)

@@ -304,3 +304,20 @@ def test_no_input_is_kept_alive() -> None:
             del x
             gc.collect()
             assert there() is None
+
+
+@pytest.mark.parametrize(
+    ("bounds", "says"), [({"min": 7, "max": 10}, r"6 not in range \[7, 10\]"), ({"max": 5}, r"6 not in range \[0, 5\]")],
+)  # fmt: skip
+def test_a_size_outside_the_range_of_its_mark_is_an_error(bounds: dict[str, int], says: str) -> None:
+    from flambeau.fx.experimental.symbolic_shapes import ConstraintViolationError
+
+    x = fb.ones(6, 4)
+    fb._dynamo.mark_dynamic(x, 0, **bounds)
+    with pytest.raises(ConstraintViolationError, match=says):
+        fb.compile(lambda x: x * 2, backend=lambda graph, inputs: graph.forward)(x)
+    y = fb.ones(8, 4)
+    fb._dynamo.mark_dynamic(y, [0], min=7, max=10)
+    assert fb.compile(lambda x: x * 2, backend=lambda graph, inputs: graph.forward)(y).shape == (8, 4)
+    with pytest.raises(TypeError):
+        fb._dynamo.mark_dynamic(y, 0, smallest=3)

@@ -86,9 +86,10 @@ def test_who_reads_what_is_written_has_the_graph_run_first(graphs: Graphs) -> No
 
     assert [fb.compile(f, backend=graphs)(fb.ones(1)).item() for _ in range(3)] == [1, 2, 3]
     assert graphs.calls()[:2] == [["add_"], ["mul"]]
+    assert fb.compile(f, backend=graphs, fullgraph=True)(fb.ones(1)).item() == 4
     with pytest.raises(_dynamo.exc.Unsupported, match="a value was asked for"):
-        fb.compile(f, backend=graphs, fullgraph=True)(fb.ones(1))
-    assert counter.item() == 4
+        fb.compile(lambda x: x if counter.add_(1) > 0 else -x, backend=graphs, fullgraph=True)(fb.ones(1))
+    assert counter.item() == 5
 
 
 @pytest.mark.parametrize("share", [lambda x: x[1:], lambda x: x.numpy(), lambda x: x.detach(), lambda x: x.untyped_storage()],

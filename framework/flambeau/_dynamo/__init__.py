@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,13 +30,32 @@ __all__ = [
     "ExportResult", "OptimizedModule",
     "allow_in_graph", "assume_constant_result", "backends", "config", "disable", "disallow_in_graph", "eval_frame",
     "exc", "explain", "export", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported",
-    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace",
-    "optimize", "optimize_assert", "register_backend", "reset", "run", "set_stance", "skip_frame", "substitute_in_graph", "utils",
+    "disable_nested_graph_breaks", "dont_skip_tracing", "error_on_graph_break", "list_backends", "lookup_backend", "mark_dynamic",
+    "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize", "optimize_assert", "patch_dynamo_config",
+    "register_backend", "reset", "reset_code_caches", "run", "set_stance", "skip_frame", "substitute_in_graph", "utils",
 ]  # fmt: skip
 
 
-def mark_dynamic(t: Any, index: Any, **settings: Any) -> None:
-    """Say that dimension `index` of `t` (or each of several) has many sizes: graphs have it as an input."""
+def mark_dynamic(
+    t: Any, index: Any, *, hint_override: int | None = None, min: int | None = None, max: int | None = None, specialize_on: Any = None
+) -> None:  # fmt: skip
+    """Say that dimension `index` of `t` (or each of several) has many sizes: graphs have it as an input.
+
+    Args:
+        min, max: the smallest and largest size. Where a graph is made for `t` and its size is another, that raises
+            `torch.fx.experimental.symbolic_shapes.ConstraintViolationError`.
+        hint_override, specialize_on: accepted.
+    Raises: AssertionError for an index that is no int, list or tuple.
+    """
+    _mark(t, "_dynamo_dynamic_indices", index)
+    if min is not None or max is not None:
+        ranges = dict(getattr(t, "_dynamo_dynamic_ranges", {}))
+        t._dynamo_dynamic_ranges = ranges | dict.fromkeys((index,) if isinstance(index, int) else index, (min, max))
+
+
+def mark_unbacked(t: Any, index: Any, **settings: Any) -> None:
+    """As `mark_dynamic`: here graphs are recorded, with sizes at hand, so a size that nothing is known of is one that has many values."""
+    _mark(t, "_dynamo_unbacked_indices", index)
     _mark(t, "_dynamo_dynamic_indices", index)
 
 
@@ -107,8 +127,65 @@ def skip_frame(msg: str = "") -> None:
 
 
 def run(fn: Any = None) -> Any:
-    """`fn`, which shall use what is compiled and compile no more. Without `fn`, a decorator."""
+    """`fn`, in which compiled functions use the graphs that there are, and run as they are where another would be made. Or a decorator.
+
+    Raises: AssertionError if it cannot be called.
+    """
+    if fn is None:
+        return run
+    assert callable(fn), f"run: fn must be a function or Module, got {type(fn).__name__}"
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        before = set_stance.now
+        if before[0] == "default":
+            set_stance.now = "eager_on_recompile", before[1]
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            set_stance.now = before
+
+    return wrapper
+
+
+class error_on_graph_break:  # PyTorch's name
+    """A context or decorator: whether graphs that end before their function does are an error, in the place of `fullgraph`."""
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.wanted = bool(error_on_graph_break)
+        self._before: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._before.append(_functions.refuse_breaks(self.wanted))
+
+    def __exit__(self, *error: Any) -> None:
+        _functions.refuse_breaks(*self._before.pop())
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with error_on_graph_break(self.wanted):
+                return fn(*args, **kwargs)
+
+        return wrapper
+
+
+patch_dynamo_config = config.patch
+
+
+def dont_skip_tracing(fn: Any = None) -> Any:
+    """`fn`, whose file a compiler shall read: what Python runs is recorded in any case. Without `fn`, a decorator."""
     return (lambda found: found) if fn is None else fn
+
+
+def disable_nested_graph_breaks(fn: Any = None) -> Any:
+    """`fn`, which a compiler shall not read on where a graph in it ends: Python goes on there anyway. Without `fn`, a decorator."""
+    return (lambda found: found) if fn is None else fn
+
+
+def reset_code_caches() -> None:
+    """Forget what was compiled and recorded, as `reset`."""
+    reset()
 
 
 def optimize(
@@ -124,4 +201,4 @@ def optimize_assert(backend: Any, **settings: Any) -> Any:
     return optimize(backend, **{**settings, "nopython": True})
 
 
-__getattr__, __dir__ = names_on_demand(__name__, modules=("comptime", "decorators", "external_utils"))
+__getattr__, __dir__ = names_on_demand(__name__, modules=("callback", "comptime", "decorators", "external_utils"))

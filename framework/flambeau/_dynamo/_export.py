@@ -74,6 +74,7 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The graph of the functions that `f` calls."""
     from .. import fx
     from ..compiler import _functions, _graphs
+    from ..compiler._asking import refuse
     from ..compiler._programs import Program
     from ..compiler._recorder import Event, Recorder
     from ..compiler._steps import Step
@@ -84,7 +85,7 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         what = "_dynamo.export(aten_graph=False) of sizes that mark_dynamic names"
         raise _missing.not_built(what, "give aten_graph=True, which has symbols")
     recorder = Recorder(
-        Step(None, [], (), None), lambda step, wanted, _: Program(step, wanted, False), True, _functions._refuse, tells=True,
+        Step(None, [], (), None), lambda step, wanted, _: Program(step, wanted, False), True, refuse, tells=True,
         is_transparent=False,
     )
     result = _functions._recorded(recorder, f, args, kwargs)

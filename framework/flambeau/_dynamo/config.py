@@ -37,7 +37,6 @@ skip_nnmodule_hook_guards = True
 compiled_autograd = False
 numpy_default_float = "float64"
 trace_numpy = True
-log_level = None
 log_file_name = None
 debug_dir_root = os.path.join(os.environ.get("TORCH_COMPILE_DEBUG_DIR", os.getcwd()), "torch_compile_debug")
 allow_empty_graphs = False
@@ -98,10 +97,70 @@ use_lazy_graph_module = True
 use_numpy_random_stream = False
 verify_correctness = False
 wrap_top_frame = False
+debug_backend_override = ""
+debug_inductor_config_override = ""
+debug_dynamo_config_override = ""
+leaf_function_validate_outputs = False
+leaf_function_check_escaped_gradients = False
+replay_side_effects = True
+generate_pycode = False
+side_effect_replay_policy = "info"
+automatic_dynamic_shapes_mark_as = "dynamic"
+automatic_dynamic_exclusion_guard = False
+log_graph_in_out_metadata = False
+guard_nn_modules_using_dict_tags = True
+cprofile = False
+dynamo_profiler = False
+skipfiles_inline_module_allowlist: dict[Any, Any] = {}
+allowed_functions_module_string_ignorelist = {"torch.testing", "torch.distributions", "torch._prims", "torch._decomp", "torch._refs"}
+force_unspec_int_unbacked_size_like_on_torchrec_kjt = False
+use_lamba_guard_for_object_aliasing = True
+skip_no_tensor_aliasing_guards_on_parameters = True
+skip_guards_on_constant_func_defaults = False
+assume_dunder_attributes_remain_unchanged = True
+use_recursive_dict_tags_for_guards = False
+max_saved_pointers_for_recursive_dict_tags_check = 256
+force_compile_during_fx_trace = False
+enable_cpp_symbolic_shape_guards = False
+enable_trace_unittest = False
+enable_trace_load_build_class = False
+error_on_dynamo_callback_in_fullgraph_compiled_code = False
+install_free_tensors_for_export = True
+enable_cpp_framelocals_guard_eval = True
+track_nodes_for_deduplication = False
+graph_deduplication_lint = False
+issue_3_13_0_warning = True
+debug_force_nested_calls = False
+debug_force_graph_break_on_leaf_return = False
+debug_disable_compile_counter = False
+record_compile_time_instruction_count = False
+cudagraph_backend_keep_input_mutation = False
+cudagraph_backend_support_input_mutation = False
+inject_BUILD_SET_unimplemented_TESTING_ONLY = False
+fake_tensor_cache_crosscheck_enabled = False
+fake_tensor_disable_inference_mode = True
+enable_dynamo_decompositions = True
+inline_torch_dispatch_torch_compile = True
+compiled_autograd_kwargs_override: dict[str, Any] = {}
+enable_p2p_compilation = False
+pt2_compile_id_prefix: str | None = None
+constant_fold_autograd_profiler_enabled = False
+enable_invoke_subgraph_regional_compile = False
+inline_invoke_subgraph = False
+inline_single_use_invoke_subgraph = True
+invalidate_compile_context_weakrefs: bool | None = None
 repro_after: str | None = os.environ.get("TORCHDYNAMO_REPRO_AFTER")  # "dynamo" or "aot": write a script when a backend fails
 repro_level = int(os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))  # 1 the whole graph, 2 or 3 the smallest, 4 also where numbers differ
 
 patch = settings_of(
     __name__, ("annotations", "os", "Any", "settings_of"),
     {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"},
-)  # fmt: skip
+    {
+        "_shapes_spec": None,
+        "_autograd_backward_strict_mode_banned_ops": ["layout", "is_neg", "is_conj", "is_pinned"],
+        "_autograd_backward_strict_mode_conditional_banned_ops": ["stride", "storage_offset", "is_contiguous"],
+        "_unsafe_skip_fsdp_module_guards": False,
+        "_custom_ops_profile": None,
+    },
+    ("log_file_name", "automatic_dynamic_shapes_mark_as", "traceable_tensor_subclasses", "nontraceable_tensor_subclasses", "optimize_ddp"),
+).patch  # fmt: skip

@@ -6,14 +6,19 @@ from . import (
     allow_in_graph,
     assume_constant_result,
     disable,
+    disable_nested_graph_breaks,
     disallow_in_graph,
+    dont_skip_tracing,
+    error_on_graph_break,
     forbid_in_graph,
     graph_break,
     mark_dynamic,
     mark_static,
     mark_static_address,
+    mark_unbacked,
     maybe_mark_dynamic,
     nonstrict_trace,
+    patch_dynamo_config,
     run,
     set_stance,
     skip_frame,
@@ -21,7 +26,7 @@ from . import (
 )
 
 __all__ = [
-    "allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "forbid_in_graph", "graph_break", "mark_dynamic",
-    "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "run", "set_stance", "skip_frame",
-    "substitute_in_graph",
+    "allow_in_graph", "assume_constant_result", "disable", "disable_nested_graph_breaks", "disallow_in_graph", "dont_skip_tracing",
+    "error_on_graph_break", "forbid_in_graph", "graph_break", "mark_dynamic", "mark_static", "mark_static_address", "mark_unbacked",
+    "maybe_mark_dynamic", "nonstrict_trace", "patch_dynamo_config", "run", "set_stance", "skip_frame", "substitute_in_graph",
 ]  # fmt: skip

@@ -72,4 +72,8 @@ unsafe_treat_script_objects_as_zero_size = False
 view_replay_for_aliased_outputs = True
 visualize_memory_budget_pareto = False
 
-patch = settings_of(__name__, ("annotations", "os", "Any", "settings_of"))
+patch = settings_of(
+    __name__, ("annotations", "os", "Any", "settings_of"), None,
+    {"_test_disable_functionalization": True, "_sync_decision_cross_ranks": False},
+    ("custom_op_default_layout_constraint", "fake_tensor_prefer_device_type"),
+).patch  # fmt: skip

@@ -70,10 +70,15 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> A
 
 _SETTINGS_OF_MODES: dict[str, dict[str, Any]] = {
     "default": {},
+    "lite": {
+        "fallback_by_default": True, "selective_decompose": True, "reorder_for_peak_memory": False,
+        "reorder_for_compute_comm_overlap": False, "triton.reorder_for_reducing_graph_partitions": False, "use_pre_grad_passes": False,
+        "use_joint_graph_passes": False, "use_post_grad_passes": False, "use_dce": False, "allow_buffer_reuse": False,
+    },
     "reduce-overhead": {"triton.cudagraphs": True},
     "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
     "max-autotune": {"max_autotune": True, "triton.cudagraphs": True, "coordinate_descent_tuning": True},
-}
+}  # fmt: skip
 
 
 def list_options() -> list[str]:
@@ -82,4 +87,4 @@ def list_options() -> list[str]:
 
 
 # Each compiled function asks for the settings here; graphs take longer to import than all else that it needs.
-__getattr__, __dir__ = names_on_demand(__name__, {"._artifact": ("CompiledArtifact", "standalone_compile")})
+__getattr__, __dir__ = names_on_demand(__name__, {"._artifact": ("CompiledArtifact", "standalone_compile")}, modules=("custom_graph_pass",))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..fx.graph_module import GraphModule
+from ._passes import Passes, passes_of
 
 __all__ = ["compile_fx", "compile_fx_inner"]
 
@@ -21,7 +22,7 @@ def compile_fx_inner(
     """
     from .._functorch.aot_autograd import make_boxed_func
 
-    return make_boxed_func(_as_lists(gm, None))
+    return make_boxed_func(_as_lists(gm, dict.fromkeys(Passes._fields)))
 
 
 def compile_fx(
@@ -50,6 +51,9 @@ def compile_fx(
     tensor([2., 2.])
     """
     _check(config_patches)
+    passes = passes_of(config_patches)
+    if passes is not None:
+        return passes.compile(model_, example_inputs_, inner_compile, decompositions)
     if inner_compile is compile_fx_inner:
         return _as_lists(model_, config_patches)
     from .._functorch.aot_autograd import aot_module_simplified

@@ -97,7 +97,7 @@ def compile(  # PyTorch's name
 def _check_settings(backend: Any, mode: Any, options: Any) -> _backends.Backend:
     if mode is not None and options is not None:
         raise RuntimeError("compile: either mode or options can be given, not both")
-    if mode is not None and mode not in _MODES:
+    if mode is not None and backend == "inductor" and mode not in _MODES:  # other backends have modes of their own
         raise RuntimeError(f"compile: unknown mode {mode!r}, it is one of {', '.join(_MODES)}")
     if options is not None and "guard_filter_fn" in options:
         options = dict(options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -103,6 +102,18 @@ def _inductor(gm: Any, example_inputs: Any, **settings: Any) -> Any:
     return compile_fx(gm, example_inputs)
 
 
+# Settings that name functions of graphs, for which there have to be some.
+_PASSES = (
+    "pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custom_post_pass", "post_grad_custom_pre_pass", "post_grad_custom_post_pass",
+)  # fmt: skip
+
+
+def _with_passes(gm: Any, example_inputs: Any, passes: dict[str, Any]) -> Any:
+    from .._inductor.compile_fx import compile_fx
+
+    return compile_fx(gm, example_inputs, config_patches=passes)
+
+
 def _function_of(compiler_fn: Any) -> Any:
     """As `lookup_backend`; None for what this package computes itself."""
     if not isinstance(compiler_fn, str):
@@ -142,20 +153,25 @@ def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
     """
     from .._inductor import config
 
+    options = {option.replace("-", "_"): value for option, value in options.items()}
     for option, value in options.items():
         if option == "verify_every":
             continue
         if not config.is_setting(option):
             raise RuntimeError(
-                f"Unexpected optimization option {option}, known options are verify_every and the settings of torch._inductor.config"
+                f"Unexpected optimization option {option}, known options are verify_every and the settings of torch._inductor.config, "
+                "which torch._inductor.list_options() lists"
             )
-        now = operator.attrgetter(option)(config)
-        if now is not None and type(value) is not type(now):
-            raise RuntimeError(f"Unexpected type of attr {option}, got {type(value).__name__} should be {type(now).__name__}")
+        expected = config.get_type(option)
+        if expected is not Any and not isinstance(value, expected):
+            raise RuntimeError(f"Unexpected type of attr {option}, got {type(value).__name__} should be {expected.__name__}")
     every = options.get("verify_every", 0)
     if every.__class__ is not int or every < 0:
         raise RuntimeError(f"compile: options['verify_every'] must be a number of calls, 0 or more, got {every!r}")
     freezes = bool(options.get("freezing", config.freezing))
     replays = mode != "max-autotune-no-cudagraphs" and bool(options.get("triton.cudagraphs", config.triton.cudagraphs))
+    passes = {name: options.get(name, getattr(config, name)) for name in _PASSES}
+    if any(one is not None for one in passes.values()):
+        return Backend(name, functools.partial(_with_passes, passes=passes))
     tunes = mode in ("max-autotune", "max-autotune-no-cudagraphs") or bool(options.get("max_autotune", config.max_autotune))
     return Backend(name, None, mode == "reduce-overhead" or every > 0 or replays or freezes, every, freezes, tunes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from types import MethodType
 from typing import Any
@@ -16,6 +18,7 @@ from .._arrays import ndarray
 from .._interpreters import pop, push
 from ..tensor import Tensor
 from . import _explain, _programs, set_stance
+from ._asking import may_ask, refuse
 from ._backends import Backend
 from ._deferred import Deferred
 from ._programs import Program
@@ -128,6 +131,7 @@ class Function:
 
     def __init__(self, fn: Any, backend: Backend, fullgraph: bool = False) -> None:
         self.fn, self.backend, self.fullgraph = fn, backend, fullgraph
+        self.number = next(_numbers)
         self.reset()
         _functions.add(self)
 
@@ -179,16 +183,20 @@ class Function:
             known = self.known.get(signature)
             if known == PLAIN:
                 return self.fn(*args, **kwargs)
-            if known is None and (self.fullgraph or _explain.is_watched()):
+            if known is None and (self.fullgraph or _whole is not None or _explain.is_watched()):
                 return self._shown(signature, args, kwargs)
             return self._fused(signature, args, kwargs, backend.tunes)
         finally:
             calls.compiling = before
 
+    def _on_ask(self) -> Callable[[str], None] | None:
+        """What recorders of calls are told to do where Python asks for a value."""
+        return _refuse_branches if (self.fullgraph if _whole is None else _whole) else None
+
     def _shown(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, with all that is no write recorded: what is one graph must be one, and who reads the log sees it, however small."""
         program = _program(True, True, _Names(self.fn, args, kwargs))
-        recorder = Recorder(self.shown, program, True, _refuse if self.fullgraph else None, _title(self.fn))
+        recorder = Recorder(self.shown, program, True, self._on_ask(), _title(self.fn))
         result = _recorded(recorder, self.fn, args, kwargs)
         self.fullgraph = False                        # of the first call; the next ones fuse
         self._know(signature, SHOWN)
@@ -295,7 +303,7 @@ class Function:
             return self.fn(*args, **kwargs)
         replayed = _replay.tried(replay, leaves) if verifies and replay is not None else None
         program = _program(True, True, _Names(self.fn, args, kwargs))
-        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), tells=True)
+        recorder = Recorder(self.root, program, True, self._on_ask(), _title(self.fn), tells=True)
         ambient = ambient_now()
         seen = recorder.witness = None if is_stable else _surroundings.Witness()
         result = _recorded(recorder, self.fn, args, kwargs)
@@ -377,7 +385,8 @@ class Function:
             try:
                 varied = self.varied.setdefault(place, _sizes.Varied()).note(inputs, names)
                 symbols = _sizes.symbols_of(form, [one.form for one in known], inputs, varied, self.backend.dynamic)
-                known.append(_graphs.compiled(step, wanted, inputs, names, backend, form, symbols))
+                with _told_of(self, before):
+                    known.append(_graphs.compiled(step, wanted, inputs, names, backend, form, symbols))
                 return known[-1].of(form)
             except exc.BackendCompilerFailed as error:
                 if not config.suppress_errors:
@@ -385,7 +394,7 @@ class Function:
                 _explain.warn("%s runs as it is: %s", _title(self.fn), error)
                 return _graphs.as_it_is(step, wanted, inputs, form)
 
-        recorder = WholeRecorder(self.root, program, _refuse if self.fullgraph else None, _title(self.fn))
+        recorder = WholeRecorder(self.root, program, self._on_ask(), _title(self.fn))
         self.breaks, self.ran = recorder.breaks, recorder.ran
         before = self.compiled
         try:
@@ -402,11 +411,12 @@ class Function:
         """Raise where settings say that it is an error to go on without the backend because graphs are too many."""
         from .._dynamo import config, exc
 
-        text = f"{_title(self.fn)} was compiled {self.compiled} times, torch._dynamo.config.recompile_limit"
-        if config.fail_on_recompile_limit_hit:
-            raise exc.FailOnRecompileLimitHit(text)
-        if self.fullgraph:
-            raise exc.RecompileLimitExceeded(text)
+        why = "torch._dynamo.config.fail_on_recompile_limit_hit" if config.fail_on_recompile_limit_hit else "fullgraph=True"
+        if config.fail_on_recompile_limit_hit or self.fullgraph:
+            raise exc.FailOnRecompileLimitHit(
+                f"{_title(self.fn)} was compiled {self.compiled} times, torch._dynamo.config.recompile_limit, and {why} says that it is an "
+                "error to run it without the backend; raise the limit, or compile with dynamic=True where it is called with many sizes"
+            )
 
     def _count(self, breaks: list[str]) -> None:
         """Note in `_dynamo.utils.counters` a call that graphs were compiled for."""
@@ -417,6 +427,17 @@ class Function:
         counters["graph_break"].update(breaks)
 
 
+@contextlib.contextmanager
+def _told_of(function: Function, number: int) -> Iterator[None]:
+    """Tell callbacks that a graph is compiled for `function`, which has `number` of them in this place, and note how long that takes."""
+    from .._dynamo import callback, utils
+
+    name = f"{function.number}/{number}"
+    with callback.callback_handler.install_callbacks(callback.CallbackTrigger.DYNAMO, name), utils.dynamo_timed("_compile.compile_inner"):
+        yield
+
+
+_numbers = itertools.count()                          # of functions that graphs are compiled for
 _functions: weakref.WeakSet[Function] = weakref.WeakSet()
 
 
@@ -434,8 +455,22 @@ def break_here(why: str) -> None:
     for interpreter in _local.calls.interpreters:
         if isinstance(interpreter, Recorder):
             if interpreter.on_ask is not None:
-                interpreter.on_ask(why)
+                refuse(why)
             interpreter.flush(why)
+
+
+_whole: bool | None = None                            # whether functions are to be one graph, in the place of their `fullgraph`
+
+
+def refuse_breaks(whole: bool | None, on_ask: Any = None) -> tuple[bool | None, Any]:
+    """Let functions be one graph or not; None as they say. What is recorded now takes it too. Returns: arguments that put it back."""
+    global _whole
+    before, _whole = _whole, whole
+    found = None
+    for interpreter in _local.calls.interpreters:
+        if isinstance(interpreter, Recorder):
+            found, interpreter.on_ask = interpreter.on_ask, on_ask if whole is None else _refuse_branches if whole else None
+    return before, found
 
 
 class not_recorded:  # a context manager
@@ -503,13 +538,9 @@ def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     return result
 
 
-def _refuse(why: str) -> None:
-    from .._dynamo import exc
-
-    raise exc.Unsupported(
-        f"fullgraph=True: {why}, where the function is to be one graph; leave values in tensors instead of asking for them by item(), "
-        "bool(), print() or numpy(), or compile with fullgraph=False"
-    )
+def _refuse_branches(why: str) -> None:
+    if not may_ask():
+        refuse(why)
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -562,4 +593,4 @@ class _Names:
         return found
 
 
-__all__ = ["Deferred", "Function", "break_here", "not_recorded", "reset_all"]
+__all__ = ["Deferred", "Function", "break_here", "not_recorded", "refuse_breaks", "reset_all"]

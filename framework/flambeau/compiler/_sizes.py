@@ -184,6 +184,8 @@ def symbols_of(form: Form, earlier: list[Form], inputs: list[Tensor], varied: se
         varied: dimensions of inputs that have had several sizes, also in paths of other forms.
         dynamic: of `compile`.
     """
+    for x in inputs:
+        _check_ranges(x)
     indices = _indices(form, earlier, inputs, varied, dynamic)
     if not any(at is not None for at in indices):
         return None
@@ -254,6 +256,20 @@ def _marked(x: Tensor, d: int, force_static_parameters: bool) -> bool | None:
     if d in marks.get("_dynamo_static_indices", ()) or force_static_parameters and isinstance(x, Parameter):
         return False
     return True if d in marks.get("_dynamo_dynamic_indices", ()) or d in marks.get("_dynamo_weak_dynamic_indices", ()) else None
+
+
+def _check_ranges(x: Tensor) -> None:
+    """Raise ConstraintViolationError if a size of `x` is not in the range that `mark_dynamic` gave it."""
+    for d, (least, most) in x.__dict__.get("_dynamo_dynamic_ranges", {}).items():
+        n = x._array.shape[d]
+        if least is not None and n < least or most is not None and n > most:
+            from ..fx.experimental.symbolic_shapes import ConstraintViolationError
+
+            bounds = f"[{0 if least is None else least}, {'inf' if most is None else most}]"
+            raise ConstraintViolationError(
+                f"{n} not in range {bounds}, which mark_dynamic gave to dimension {d} of a tensor of shape {tuple(x._array.shape)}; mark "
+                "it with other min= and max=, or give a tensor of a size between them"
+            )
 
 
 class Varied:

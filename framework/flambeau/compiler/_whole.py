@@ -23,6 +23,7 @@ from ..devices import device
 from ..tensor import Tensor, wrap
 from ..utils._pytree import tree_flatten
 from . import _calls
+from ._asking import refuse
 from ._deferred import Deferred, pending_of, set_pending
 from ._marked import DISALLOWED
 from ._operations import looking, maker_of, meta_of, no_draws
@@ -70,7 +71,7 @@ class WholeRecorder(Recorder):
 
     def _end_at(self, why: str) -> None:
         if self.on_ask is not None:
-            self.on_ask(why)
+            refuse(why)
         self.flush(why)
 
     def run_setitem(self, target: Tensor, key: Any, value: Any) -> Any:

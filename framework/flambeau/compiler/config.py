@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-job_id: str | None = None  # names a job whose processes share what they learn of dynamic sizes
-dynamic_sources: str = ""
-unbacked_sources: str = ""
-force_disable_caches: bool = False
+from .._setting_modules import settings_of
 
-__all__ = ["dynamic_sources", "force_disable_caches", "job_id", "unbacked_sources"]
+job_id: str | None = None  # names a job whose processes share what they learn of dynamic sizes
+pgo_extra_read_key: str | None = None
+pgo_extra_write_key: str | None = None
+cache_key_tag = ""
+force_disable_caches = False
+dynamic_sources = ""
+dynamic_values = ""
+unbacked_sources = ""
+force_cudagraph_gc = False
+
+patch = settings_of(__name__, ("annotations", "settings_of")).patch

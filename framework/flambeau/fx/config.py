@@ -9,4 +9,4 @@ disable_progress = True
 verbose_progress = False
 do_not_emit_stack_traces = False
 
-patch = settings_of(__name__, ("annotations", "settings_of"))
+patch = settings_of(__name__, ("annotations", "settings_of")).patch
