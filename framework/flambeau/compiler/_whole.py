@@ -9,6 +9,7 @@ while nobody else has its memory, of which a view or an array of numpy would tel
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
@@ -21,7 +22,7 @@ from .._interpreters import below
 from ..autograd import tape
 from ..devices import device
 from ..tensor import Tensor, wrap
-from ..utils._pytree import tree_flatten
+from ..utils._pytree import tree_flatten, tree_unflatten
 from . import _calls
 from ._deferred import Deferred, pending_of, set_pending
 from ._marked import DISALLOWED
@@ -34,11 +35,14 @@ _local = _state.local
 
 
 class WholeRecorder(Recorder):
-    """Records all that a graph can say; see `Recorder`."""
+    """Records all that a graph can say; see `Recorder`. `bodies` is the tree of what is a graph within a graph, see `_bodies`."""
 
     sees_makers = True
 
-    def __init__(self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], on_ask: Any, title: str) -> None:
+    def __init__(
+        self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], on_ask: Any, title: str, bodies: Step
+    ) -> None:  # fmt: skip
+        self.bodies = bodies
         self.entered = ambient_now()                  # graphs are called as the function was
         super().__init__(root, program, True, on_ask, title, is_transparent=False)
 
@@ -101,6 +105,40 @@ class WholeRecorder(Recorder):
         if found is NotImplemented:
             self.flush(str(operator))
         return found
+
+    def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
+        from ._bodies import Body, Choice
+
+        bodies: list[Any] = [Body.of(self, functools.partial(branch, *operands)) for branch in branches] if isinstance(pred, Tensor) else [None]
+        if None in bodies or bodies[0].spec != bodies[1].spec or not _same_constants(*[body.leaves for body in bodies]):
+            return super().run_branches(pred, branches, operands)
+        given = list({id(x): x for body in bodies for x in body.inputs}.values())
+        places = tuple([tuple([next(k for k, y in enumerate(given) if y is x) for x in body.inputs]) for body in bodies])
+        key = Choice, bodies[0].wanted, bodies[1].step, bodies[1].wanted, places
+        called = bodies[0].step.programs.get(key)
+        if called is None:
+            called = bodies[0].step.programs[key] = Choice((bodies[0], bodies[1]), places, len(given))
+        return self._of_body(called, (pred, *given), bodies[0], lambda: super(WholeRecorder, self).run_branches(pred, branches, operands))
+
+    def run_checkpoint(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: dict[str, Any]) -> Any:
+        from ._bodies import Body, Checkpointed
+
+        body = Body.of(self, lambda: function(*args, **kwargs)) if _local.grad and not _local.calls.saved_hooks else None
+        if body is None:
+            return NotImplemented
+        key = Checkpointed, body.wanted, tuple(settings.items())
+        called = body.step.programs.get(key)
+        if called is None:
+            called = body.step.programs[key] = Checkpointed(body, tuple(settings.items()))
+        return self._of_body(called, tuple(body.inputs), body, lambda: NotImplemented)
+
+    def _of_body(self, called: Any, given: tuple[Any, ...], body: Any, otherwise: Any) -> Any:
+        """What a step with a body gives, in the structure of the body's result."""
+        made = self._deferred(called, given, (called, given))
+        if made is NotImplemented:
+            return otherwise()
+        results = iter(made)
+        return tree_unflatten([next(results) if isinstance(one, Tensor) else one for one in body.leaves], body.spec)
 
     # -- what is recorded
 
@@ -234,6 +272,14 @@ class WholeRecorder(Recorder):
 
 def _looks(x: Tensor) -> tuple[Any, ...]:
     return x._array.shape, x._array.strides, x.dtype
+
+
+def _same_constants(leaves: list[Any], others: list[Any]) -> bool:
+    """Whether two results have tensors in the same places, and the same beside them."""
+    return all(
+        isinstance(a, Tensor) is isinstance(b, Tensor) and (isinstance(a, Tensor) or a.__class__ is b.__class__ and a == b)
+        for a, b in zip(leaves, others, strict=True)
+    )
 
 
 def _nothing(_: Any) -> None:
