@@ -89,6 +89,10 @@ class Interpreter:
         """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
         return NotImplemented
 
+    def run_checkpoint(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: dict[str, Any]) -> Any:
+        """The result of a function of which backward computes what it needs again, see `utils.checkpoint`; or NotImplemented."""
+        return NotImplemented
+
     def run_repeated(self, op: Any, functions: tuple[Any, ...], example: Callable[[], Any], operands: tuple[Any, ...]) -> Any:
         """What ``op(*functions, *operands, ())`` gives, a list of tensors, and the structure of what the last function gives.
 

@@ -11,6 +11,7 @@ from ..compiler._cut import Flow
 from ..fx.graph import Graph
 from ..fx.graph_module import GraphModule
 from ..fx.node import Node
+from ..utils.checkpoint import CheckpointPolicy
 
 __all__ = ["default_partition", "draw_graph", "min_cut_rematerialization_partition"]
 
@@ -88,6 +89,8 @@ def default_partition(
 ) -> tuple[GraphModule, GraphModule]:  # fmt: skip
     """The graph of the function, which gives what its derivative uses of it as well, and the graph of the derivative.
 
+    Where nodes are of a `checkpoint`, which is to be computed again, that is `min_cut_rematerialization_partition`.
+
     Args:
         joint_module: a graph with inputs ``primals_i`` and ``tangents_i``, the latter for derivatives of results, and results of both.
         _joint_inputs: values to run it on; not looked at.
@@ -95,6 +98,8 @@ def default_partition(
         static_lifetime_input_indices, static_lifetime_input_nodes: taken for PyTorch's sake.
     """
     results, derivatives, first = _parts(joint_module, num_fwd_outputs)
+    if any(map(_is_again, first)) and not any(map(_writes, first)):
+        return min_cut_rematerialization_partition(joint_module, _joint_inputs, num_fwd_outputs=num_fwd_outputs)
     # What the results need not is computed for the derivative, even where it could be computed before. A function that writes is computed
     # whole, as what is read later may be another value, and so is what reads an input that is written to after the function has run.
     known = {n for n in first if n.op == "placeholder"}
@@ -114,6 +119,21 @@ def default_partition(
         if n.op != "get_attr" and not _has_parts(n) and (n in derivatives or any(u not in known and u.op != "output" for u in n.users))
     ]  # fmt: skip
     return _cut(joint_module, num_fwd_outputs, saved)
+
+
+def _is_again(node: Node) -> bool:
+    """Whether a checkpoint wants the node computed again; random numbers are kept, as other ones would be drawn."""
+    return node.meta.get("recompute") is CheckpointPolicy.MUST_RECOMPUTE and _name(node) not in random_names()
+
+
+def _is_inner(node: Node, known: set[Node]) -> bool:
+    """Whether a checkpoint wants the node computed again, and the function reads it in that checkpoint alone."""
+    readers = [user for user in node.users if user in known]
+    return _is_again(node) and all(_is_again(user) and user.meta["ac_graph_id"] == node.meta["ac_graph_id"] for user in readers)
+
+
+def _name(node: Node) -> str:
+    return getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
 
 
 def _has_parts(node: Node) -> bool:
@@ -145,11 +165,11 @@ def min_cut_rematerialization_partition(
     for node in first:
         if node.op == "get_attr":
             continue
-        # What is lost is not kept for the derivative, unless that reads it itself.
+        # What is lost is not kept for the derivative, unless that reads it itself; nor what a checkpoint alone reads.
         is_gone = node in lost and all(user in known for user in node.users)
-        flow.add((node, 0), (node, 1), math.inf if is_gone else _bytes(node))
-        name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
-        if node.op == "placeholder" or name in costly_names() or name in random_names():
+        is_kept = not is_gone and (any(n in lost for n in node.all_input_nodes) or not _is_inner(node, known))
+        flow.add((node, 0), (node, 1), _bytes(node) if is_kept else math.inf)
+        if node.op == "placeholder" or _name(node) in random_names() or _name(node) in costly_names() and not _is_again(node):
             flow.add("start", (node, 0), math.inf)
         for user in node.users:
             if user in known:

@@ -138,6 +138,7 @@ class Function:
     def reset(self) -> None:
         """Forget all recordings."""
         self.root = Step(None, [], (), None)
+        self.bodies: dict[Any, Step] = {}             # of graphs within graphs, by the mode in which they are recorded
         self.idle: list[Recorder] = []                # for calls to come: one after another may have the same
         # By signature: RECORDED calls, those that were SHOWN to who reads the log, and PLAIN ones, which nothing is gained for.
         self.known: dict[Any, int] = {}
@@ -349,7 +350,7 @@ class Function:
         from ._whole import WholeRecorder
 
         if max(self.paths.values(), default=0) > MOST_BRANCHES - 4:  # soon a step would have too many behind it for more to be recorded
-            self.root, self.paths = Step(None, [], (), None), {}
+            self.root, self.bodies, self.paths = Step(None, [], (), None), {}, {}
         if stance in ("eager_then_compile", "aot_eager_then_compile") and not self.is_met:
             self.is_met = True
             return self.fn(*args, **kwargs)
@@ -394,7 +395,7 @@ class Function:
                 _explain.warn("%s runs as it is: %s", _title(self.fn), error)
                 return _graphs.as_it_is(step, wanted, inputs, form)
 
-        recorder = WholeRecorder(self.root, program, self._on_ask(), _title(self.fn))
+        recorder = WholeRecorder(self.root, program, self._on_ask(), _title(self.fn), self.bodies)
         self.breaks, self.ran = recorder.breaks, recorder.ran
         before = self.compiled
         try:

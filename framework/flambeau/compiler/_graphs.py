@@ -185,6 +185,7 @@ def graph_of(
 ) -> tuple[fx.GraphModule, list[Any]]:
     """The path that ends in `step` as a module, and its arguments: numbers of the inputs that it reads and, in Constants, of `symbols`."""
     graph = fx.Graph()
+    root = graph.owning_module = Module()             # which modules of bodies are added to
     steps = step.path()
     used = sorted({at for one in steps for at in _inputs_of(one.refs)})
     nodes: dict[int, Any] = {}
@@ -211,7 +212,19 @@ def graph_of(
     if modes and form is not None and modes[-1] is not form.key[0][0]:
         GRAD_MODE.node(graph, [form.key[0][0]])       # what comes after the graph has the mode in which it was called
     graph.output(tuple([nodes[value] for value in wanted]))
-    return fx.GraphModule(Module(), graph), given
+    return fx.GraphModule(root, graph), given
+
+
+def body_of(step: Step, wanted: tuple[int, ...], places: tuple[int, ...], count: int) -> fx.GraphModule:
+    """A graph within a graph: a module with `count` parameters, of which the path's inputs are those at `places`."""
+    graph = fx.Graph()
+    root = graph.owning_module = Module()
+    parameters = [graph.placeholder(f"arg{k}_1") for k in range(count)]
+    nodes: dict[int, Any] = {-1 - number: parameters[at] for number, at in enumerate(places)}
+    steps = step.path()
+    write_steps(graph, steps, nodes, set(wanted))
+    graph.output(tuple([nodes[value] for value in wanted]))
+    return fx.GraphModule(root, graph)
 
 
 def write_steps(

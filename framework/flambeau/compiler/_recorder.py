@@ -505,6 +505,14 @@ class Recorder(Interpreter):
         recorder, number = pending_of(a)[:2]
         return recorder is self and number < len(self._made) and self._made[number]() is a
 
+    def _takes(self, a: Deferred, key: list[Any]) -> bool:
+        """Whether a Deferred of another recorder is taken for an input; then what tells it from others is put into `key`."""
+        return False
+
+    def _number_of(self, a: Deferred) -> int:
+        """The number of a Deferred that was named."""
+        return pending_of(a)[1]
+
     def _pending_at(self, number: int, result: Tensor) -> Any:
         one = _new(Deferred)
         set_pending(one, (self, number, result))
@@ -537,9 +545,10 @@ class Recorder(Interpreter):
         for a in args:
             kind = a.__class__
             if kind is Deferred:
-                if not self._holds(a):
+                if self._holds(a):
+                    put(pending_of(a)[1])
+                elif not self._takes(a, key):
                     return False
-                put(pending_of(a)[1])
             elif kind is Tensor or kind is Parameter:
                 number = self._numbers.get(id(a))
                 if number is not None:
@@ -579,7 +588,7 @@ class Recorder(Interpreter):
         for a in args:
             kind = a.__class__
             if kind is Deferred:
-                refs.append(pending_of(a)[1])
+                refs.append(self._number_of(a))
             elif isinstance(a, Tensor):
                 refs.append(-1 - self._numbers[id(a)])
             elif kind is list or kind is tuple:

@@ -9,6 +9,7 @@ while nobody else has its memory, of which a view or an array of numpy would tel
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
@@ -21,7 +22,7 @@ from .._interpreters import below
 from ..autograd import tape
 from ..devices import device
 from ..tensor import Tensor, wrap
-from ..utils._pytree import tree_flatten
+from ..utils._pytree import tree_flatten, tree_unflatten
 from . import _calls
 from ._asking import refuse
 from ._deferred import Deferred, pending_of, set_pending
@@ -35,11 +36,15 @@ _local = _state.local
 
 
 class WholeRecorder(Recorder):
-    """Records all that a graph can say; see `Recorder`."""
+    """Records all that a graph can say; see `Recorder`. `bodies` is the tree of what is a graph within a graph, see `_bodies`."""
 
     sees_makers = True
 
-    def __init__(self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], on_ask: Any, title: str) -> None:
+    def __init__(
+        self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], on_ask: Any, title: str,
+        bodies: dict[Any, Step],
+    ) -> None:  # fmt: skip
+        self.bodies = bodies
         self.entered = ambient_now()                  # graphs are called as the function was
         super().__init__(root, program, True, on_ask, title, is_transparent=False)
 
@@ -102,6 +107,47 @@ class WholeRecorder(Recorder):
         if found is NotImplemented:
             self.flush(str(operator))
         return found
+
+    def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
+        from ._bodies import Body, Choice
+
+        is_recorded = isinstance(pred, Tensor) and self._is_innermost()
+        bodies: list[Any] = [Body.of(self, functools.partial(branch, *operands)) for branch in branches] if is_recorded else [None]
+        if None in bodies or not bodies[0].gives_as(bodies[1]):
+            return super().run_branches(pred, branches, operands)
+        given = list({id(x): x for body in bodies for x in body.inputs}.values())
+        places = tuple([tuple([next(k for k, y in enumerate(given) if y is x) for x in body.inputs]) for body in bodies])
+        key = Choice, bodies[0].wanted, bodies[1].step, bodies[1].wanted, places
+        called = bodies[0].step.programs.get(key)
+        if called is None:
+            called = bodies[0].step.programs[key] = Choice((bodies[0], bodies[1]), places, len(given))
+        return self._of_body(called, (pred, *given), bodies[0], lambda: super(WholeRecorder, self).run_branches(pred, branches, operands))
+
+    def run_checkpoint(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: dict[str, Any]) -> Any:
+        from ._bodies import Body, Checkpointed
+
+        is_recorded = _local.grad and not _local.calls.saved_hooks and self._is_innermost()
+        body = Body.of(self, lambda: function(*args, **kwargs)) if is_recorded else None
+        if body is None:
+            return NotImplemented
+        key = Checkpointed, body.wanted, tuple(settings.items())
+        called = body.step.programs.get(key)
+        if called is None:
+            called = body.step.programs[key] = Checkpointed(body, tuple(settings.items()))
+        return self._of_body(called, tuple(body.inputs), body, lambda: NotImplemented)
+
+    def _is_innermost(self) -> bool:
+        """Whether no other interpreter sees operations first, as it would have to in a body too."""
+        return _local.calls.interpreters[-1] is self
+
+    def _of_body(self, called: Any, given: tuple[Any, ...], body: Any, otherwise: Any) -> Any:
+        """What a step with a body gives, in the structure of the body's result."""
+        with below(self):
+            made = self._deferred(called, given, (called, given))
+        if made is NotImplemented:
+            return otherwise()
+        results = iter(made)
+        return tree_unflatten([next(results) if isinstance(one, Tensor) else one for one in body.leaves], body.spec)
 
     # -- what is recorded
 

@@ -186,6 +186,8 @@ class _Recorder(TorchDispatchMode):
         self.mode: FakeTensorMode | None = None       # whose tensors stand in for those that the program captures
         self.captured: dict[Any, Tensor] = {}         # by memory: of constants
         self.numbers = Numbers(tracer)                # nodes of symbolic numbers
+        self.again: dict[str, Any] = {}               # what the metadata of nodes says that a checkpoint is around, see `run_checkpoint`
+        self.checkpoints = 0
         self.quiet = False                            # whether an op, or a method that is recorded, runs
         self.shown: Any = None                        # the first call of an operator that a function has shown, see `_showing`
         self.keeps_values = False                     # whether values that the program asks for are constants of the graph
@@ -358,14 +360,31 @@ class _Recorder(TorchDispatchMode):
         if shapes[0] != shapes[1]:
             raise RuntimeError(f"cond: both branches must give the same structure, shapes and dtypes, got {shapes[0]} and {shapes[1]}")
         given = (*leaves, *closures)
+        is_derived = _state.grad_enabled() and any(x.requires_grad for x in given)
+        result = _differentiable_choice(self, pred, graphs, given) if is_derived else self.chosen(pred, graphs, given)
+        return pytree.tree_unflatten(list(result), shapes[0][0])
+
+    def chosen(self, pred: Any, graphs: tuple[GraphModule, ...], given: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """What the graph that `pred` chooses gives, recorded as one node."""
         nodes = self.argument(given)
         names = [self._submodule(name, graph) for name, graph in zip(("true_graph", "false_graph"), graphs, strict=True)]
         with self.quietly():
-            chosen = graphs[0] if self.fake or bool(pred) else graphs[1]
-            result = chosen(*given)
+            result = (graphs[0] if self.fake or bool(pred) else graphs[1])(*given)
         held = [self.tracer.create_node("get_attr", name, (), {}) for name in names]
-        self.record("call_function", _cond(), (self.argument(pred), *held, tuple(nodes)), {}, result)
-        return pytree.tree_unflatten(list(result), shapes[0][0])
+        return self.record("call_function", _cond(), (self.argument(pred), *held, tuple(nodes)), {}, result)
+
+    def run_checkpoint(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: dict[str, Any]) -> Any:
+        """What the function gives, recorded once: nodes say that they are to be computed again, see `partitioners`."""
+        if self.quiet or self.again:
+            return NotImplemented if self.quiet else function(*args, **kwargs)
+        from ...utils.checkpoint import CheckpointPolicy
+
+        self.checkpoints += 1
+        self.again = {"recompute": CheckpointPolicy.MUST_RECOMPUTE, "ac_graph_id": self.checkpoints}
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.again = {}
 
     def run_repeated(self, op: Any, functions: tuple[Any, ...], example: Callable[[], Any], operands: tuple[Any, ...]) -> Any:
         """A node of the repetition, with graphs of what is repeated, if the program computes an operand."""
@@ -464,6 +483,7 @@ class _Recorder(TorchDispatchMode):
     def record(self, kind: str, target: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Make the node of a call that has given `result`, which is returned."""
         node = self.tracer.create_node(kind, target, args, kwargs)
+        node.meta.update(self.again)
         if not _records_history():
             self.without_history.add(node)
         self._bind(result, node)
@@ -910,6 +930,49 @@ def _record(
         if node.op in ("get_attr", "call_function") and not node.users and (node.op == "get_attr" or _is_getitem(node)):
             graph.erase_node(node)
     return GraphModule(tracer.root, graph, f.__name__ if hasattr(f, "__name__") else type(f).__name__)
+
+
+def _differentiable_choice(recorder: Any, pred: Any, graphs: tuple[GraphModule, ...], given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """`chosen` of tensors with history: its derivative is a choice between the derivatives of both graphs."""
+    import flambeau
+
+    from ... import autograd
+
+    class Choice(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *given: Tensor) -> tuple[Tensor, ...]:
+            ctx.save_for_backward(*given)
+            ctx.set_materialize_grads(False)          # zeros would be no part of the program
+            result = recorder.chosen(pred, graphs, given)
+            ctx.mark_non_differentiable(*[x for x in result if not x.is_floating_point() and not x.is_complex()])
+            return tuple(result)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+            given = ctx.saved_tensors
+            at = [k for k, wanted in enumerate(ctx.needs_input_grad) if wanted]
+            results = [k for k, grad in enumerate(grads) if grad is not None]
+
+            def derivative(graph: GraphModule, *operands: Tensor) -> tuple[Tensor, ...]:
+                inputs, grads = operands[: len(given)], operands[len(given) :]
+                with autograd.enable_grad():
+                    # Views, through which derivatives of derivatives go on where the graph of this runs.
+                    inputs = tuple([x.view(x.shape).requires_grad_() if k in at else x for k, x in enumerate(inputs)])
+                    made = graph(*inputs)
+                    pairs = [(made[k], grad) for k, grad in zip(results, grads, strict=True) if made[k].requires_grad]
+                    wanted = [inputs[k] for k in at]
+                    found: Any = [None] * len(at)
+                    if pairs:
+                        found = autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+                return tuple([flambeau.zeros_like(x) if g is None else g for g, x in zip(found, wanted, strict=True)])
+
+            made = _cond()(pred, *[functools.partial(derivative, graph) for graph in graphs], (*given, *[grads[k] for k in results]))
+            result: list[Any] = [None] * len(given)
+            for k, grad in zip(at, made, strict=True):
+                result[k] = grad
+            return tuple(result)
+
+    return Choice.apply(*given)
 
 
 def _cond() -> Any:
