@@ -88,6 +88,16 @@ class _Closure(Exception):  # no error: it tells which tensor to hand in
         self.tensor = tensor
 
 
+class _Asked(BaseException):  # no error, and none that a decomposition catches
+    """A table of decompositions is asked."""
+
+
+def _parts_of(target: Any) -> Any:
+    from ..._decomp.parts import parts_of  # which loads all decompositions
+
+    return parts_of(target)
+
+
 class InCalls(Interpreter):
     """Runs a graph so that the nodes `tracer` makes of each of its nodes are part of the same calls of modules."""
 
@@ -625,11 +635,37 @@ class _Recorder(TorchDispatchMode):
             result = self._decomposed(self.table[target], args, kwargs)
             if result is not NotImplemented:
                 return result
+        elif self.table and (parts := _parts_of(target)) is not None and self._asks_table(parts, args, kwargs):
+            return self._decomposed(parts, args, kwargs)
         self._check_gives_no_value(target)
         nodes, by_name = self.argument(args), self.argument(kwargs)
         with self.quietly():
             result = target(*args, **kwargs)
         return self.record("call_function", target, tuple(nodes), by_name, result)
+
+    def _asks_table(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether one of the operators that `f` calls with these arguments is in the table."""
+
+        def ask(*_: Any, **__: Any) -> Any:
+            raise _Asked
+
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        given = [x.detach() if isinstance(x, Tensor) else x for x in leaves]
+        mode = contextlib.nullcontext() if self.fake else FakeTensorMode(allow_non_fake_inputs=True)
+
+        def flat(*given: Any) -> Any:
+            args, kwargs = pytree.tree_unflatten(list(given), spec)
+            return f(*args, **kwargs)
+
+        try:
+            with self.quietly(), fork_rng():
+                given = [mode.from_tensor(x) if isinstance(x, Tensor) and not self.fake else x for x in given]
+                _record(flat, tuple(given), mode, True, None, dict.fromkeys(self.table, ask))
+        except _Asked:
+            return True
+        except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError):
+            return False                              # of what is wrong the operator itself speaks
+        return False
 
     def _check_gives_no_value(self, target: Any) -> None:
         """Raises: ReadsValue for an operator whose result is a Python value of elements, which no node can stand for."""
