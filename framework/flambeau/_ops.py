@@ -17,8 +17,8 @@ from ._errors import LibraryCannotBeLoaded
 from .ops import _dispatch
 
 __all__ = [
-    "CalledOperator", "DeclaredOperator", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "has_namespace", "ops",
-    "register", "unregister",
+    "CalledOperator", "DeclaredOperator", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "has_namespace",
+    "higher_order", "ops", "register", "unregister",
 ]  # fmt: skip
 
 _local = _state.local
@@ -68,10 +68,37 @@ class DeclaredOperator:
 
 
 class HigherOrderOperator(OperatorBase):
-    """An operator that takes functions. None is built; the class is there for `isinstance`."""
+    """An operator that takes functions, as graphs name it: ``torch.ops.higher_order.<name>``. Programs make none of their own."""
 
-    def __init__(self, name: str, **settings: Any) -> None:
-        raise _missing.not_built("_ops.HigherOrderOperator", f"call the functions that {name} would take")
+    namespace = "higher_order"
+
+    def __init__(self, name: str, *, function: Callable[..., Any] | None = None, **settings: Any) -> None:
+        if function is None:
+            raise _missing.not_built("_ops.HigherOrderOperator", f"call the functions that {name} would take")
+        self._function, self.__doc__ = function, function.__doc__
+        self.__name__ = self.__qualname__ = self._opname = name
+        self.__module__ = "torch.ops.higher_order"
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def name(self) -> str:
+        """The name without the namespace, as in PyTorch."""
+        return self.__name__
+
+    def __str__(self) -> str:
+        return self.__name__
+
+    def __deepcopy__(self, memo: Any) -> HigherOrderOperator:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _of_functions, (self.__name__,)
+
+
+def higher_order(name: str) -> Callable[[Callable[..., Any]], HigherOrderOperator]:
+    """A decorator that makes a function the operator ``ops.higher_order.<name>``."""
+    return lambda function: HigherOrderOperator(name, function=function)
 
 
 class OpOverload(CalledOperator):
@@ -131,7 +158,12 @@ class OpOverload(CalledOperator):
             outs = [a.name for a in self._schema.arguments if a.is_out and a.name in kwargs]
             if outs and outs != ["out"]:
                 kwargs = {k: v for k, v in kwargs.items() if k not in outs} | {"out": tuple([kwargs[name] for name in outs])}
-        return self._packet._call(self._overloadname, args, kwargs)
+        try:
+            return self._packet._call(self._overloadname, args, kwargs)
+        except TypeError:
+            if self.namespace == "aten":
+                self._schema.bind(args, kwargs)       # which names the argument, as PyTorch does, if one is wrong
+            raise
 
     def redispatch(self, keyset: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Go on with a call from a kernel that was registered `with_keyset`. Raises: NotImplementedError for built-in operators."""
@@ -179,7 +211,23 @@ class OpOverloadPacket(CalledOperator):
         operators = self._declared()
         if operators:
             return operators[0].choose(operators, args, kwargs)
-        return self._call(None, args, kwargs)
+        try:
+            return self._call(None, args, kwargs)
+        except TypeError:
+            if self._namespace == "aten":
+                self._check_schemas(args, kwargs)
+            raise
+
+    def _check_schemas(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise RuntimeError if no overload takes the arguments."""
+        reasons = []
+        for overload in self._overloads:
+            try:
+                getattr(self, overload)._schema.bind(args, kwargs)
+                return
+            except RuntimeError as error:
+                reasons.append(str(error))
+        raise RuntimeError("Overloaded torch operator invoked from Python failed to match any schema:\n" + "\n\n".join(reasons))
 
     def _declared(self) -> list[DeclaredOperator]:
         return [f for f in self._functions.values() if isinstance(f, DeclaredOperator)]
@@ -244,11 +292,39 @@ class _OpNamespace(ModuleType):
         return sorted({*names, *self._registered})
 
 
+# Modules beside this one, and names in them, of operators that take functions.
+_TAKE_FUNCTIONS = {
+    "cond": ("_higher_order_ops.cond", "cond_op"),
+    "while_loop": ("_higher_order_ops.while_loop", "while_loop_op"),
+    "tag_activation_checkpoint": ("utils.checkpoint", "tag_activation_checkpoint"),
+}
+
+
+class _HigherOrder(ModuleType):
+    """The operators that take functions."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _TAKE_FUNCTIONS:
+            raise AttributeError(f"'_OpNamespace' 'higher_order' object has no attribute {name!r}", name=name, obj=self)
+        module, found = _TAKE_FUNCTIONS[name]
+        made = getattr(import_module(f"{__package__}.{module}"), found)
+        self.__dict__[name] = made
+        return made
+
+    def __dir__(self) -> list[str]:
+        return sorted(_TAKE_FUNCTIONS)
+
+
+def _of_functions(name: str) -> Any:
+    return getattr(ops.higher_order, name)
+
+
 class _Ops(ModuleType):
     """`torch.ops`: any name is a namespace, empty until something is registered in it."""
 
     def __init__(self) -> None:
         super().__init__("torch.ops")
+        self.higher_order = _HigherOrder("torch.ops.higher_order")
         self.loaded_libraries: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:

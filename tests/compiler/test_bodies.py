@@ -146,7 +146,7 @@ def test_a_body_is_a_module_of_the_graph() -> None:
     fb.compile(lambda x: PROGRAMS["checkpoint in cond"](net, x), backend=own, fullgraph=True)(fb.ones(2, 4))
     (graph,) = graphs
     assert names_of(graph) == ["sum", "gt", "cond_true_0", "cond_false_0", "cond", "getitem", "sum"]
-    assert names_of(graph.cond_true_0) == ["wrap_body_0", "checkpoint", "getitem"]
+    assert names_of(graph.cond_true_0) == ["wrap_body_0", "tag_activation_checkpoint", "getitem"]
     assert names_of(graph.cond_true_0.wrap_body_0) == ["linear", "sin"]
     assert "class cond_true_0(torch.nn.Module):" in graph.print_readable(print_output=False)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _state
+from .._ops import higher_order
 from .._symbolic import SymBool
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
@@ -50,3 +51,6 @@ def cond(
         if result is not NotImplemented:
             return result
     return true_fn(*operands) if bool(pred) else false_fn(*operands)
+
+
+cond_op = higher_order("cond")(cond)                  # as recordings show it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .._ops import higher_order
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._trees import are_tensors, check_carried, lack_values, recorded
@@ -45,6 +46,7 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
     return carried
 
 
+@higher_order("while_loop")
 def while_loop_op(cond_graph: Any, body_graph: Any, carried: tuple[Tensor, ...], additional: tuple[Tensor, ...]) -> tuple[Any, ...]:
     """`while_loop` of graphs, as recordings show it: `additional` are tensors that the functions close over."""
     given = carried

@@ -92,7 +92,7 @@ class Body(NamedTuple):
         for one in leaves:
             if not isinstance(one, Tensor):
                 continue
-            if one.__class__ is not Deferred or not recorder._holds(one) or pending_of(one)[1] in wanted:
+            if not isinstance(one, Deferred) or not recorder._holds(one) or pending_of(one)[1] in wanted:
                 return None
             wanted.append(pending_of(one)[1])
         return Body(recorder.step, tuple(wanted), recorder.inputs, leaves, spec)
@@ -126,14 +126,14 @@ class Choice(Called):
         return list(self._results)
 
     def node(self, graph: Any, args: list[Any]) -> Any:
-        from .._higher_order_ops.cond import cond
+        from .._higher_order_ops.cond import cond_op
 
         pred, *operands = args
         held = [
             _module(graph, name, step, wanted, places, len(operands))
             for name, (step, wanted), places in zip(("cond_true", "cond_false"), self.ends, self.places, strict=True)
         ]
-        return graph.call_function(cond, (pred, *held, tuple(operands)))
+        return graph.call_function(cond_op, (pred, *held, tuple(operands)))
 
 
 class Checkpointed(Called):
@@ -150,10 +150,10 @@ class Checkpointed(Called):
         return list(self._results)
 
     def node(self, graph: Any, args: list[Any]) -> Any:
-        from ..utils.checkpoint import checkpoint
+        from ..utils.checkpoint import tag_activation_checkpoint
 
         held = _module(graph, "wrap_body", *self.end, tuple(range(len(args))), len(args))
-        return graph.call_function(checkpoint, (held, *args), dict(self.settings))
+        return graph.call_function(tag_activation_checkpoint, (held, *args), dict(self.settings))
 
 
 def _module(graph: Any, stem: str, step: Step, wanted: tuple[int, ...], places: tuple[int, ...], count: int) -> Any:

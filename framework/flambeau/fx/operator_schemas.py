@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .._ops import OpOverload
 from ..nn import Module
 
 __all__ = [
@@ -28,7 +30,10 @@ def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = Fa
         return_schemas: give a pair of signatures and schemas; there are no schemas here, so the second is None.
     """
     declared = getattr(op, "flambeau_op", None)
-    signatures = None if declared is None else [_declared_signature(declared)]
+    if isinstance(op, OpOverload):
+        signatures: Any = [_signature_of_schema(op._schema)]
+    else:
+        signatures = None if declared is None else [_declared_signature(declared)]
     return (signatures, None) if return_schemas else signatures
 
 
@@ -39,6 +44,16 @@ def _declared_signature(op: Any) -> inspect.Signature:
         kind = inspect.Parameter.KEYWORD_ONLY if name in op.keyword_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         default = op.defaults.get(name, inspect.Parameter.empty)
         parameters.append(inspect.Parameter(name, kind, default=default))
+    return inspect.Signature(parameters)
+
+
+def _signature_of_schema(schema: Any) -> inspect.Signature:
+    """The arguments of an operator; its `self` is the parameter `input`, as public functions call it."""
+    parameters = []
+    for a in schema.arguments:
+        kind = inspect.Parameter.KEYWORD_ONLY if a.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        name = "input" if a.name == "self" else f"{a.name}_" if keyword.iskeyword(a.name) else a.name
+        parameters.append(inspect.Parameter(name, kind, default=a.default_value if a._has_default else inspect.Parameter.empty))
     return inspect.Signature(parameters)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import flambeau as fb
 
 from .._higher_order_ops.associative_scan import associative_scan_op
-from .._higher_order_ops.cond import cond
+from .._higher_order_ops.cond import cond_op
 from .._higher_order_ops.map import map_op
 from .._higher_order_ops.scan import scan_op
 from .._higher_order_ops.while_loop import while_loop_op
@@ -118,5 +118,5 @@ def _as_tuple(made: Any) -> tuple[Value, ...]:
 
 
 CONTROL_FLOW: dict[Any, Callable[..., tuple[Value, ...]]] = {
-    cond: _choice, while_loop_op: _while, scan_op: _scan, map_op: _map, associative_scan_op: _associative_scan,
+    cond_op: _choice, while_loop_op: _while, scan_op: _scan, map_op: _map, associative_scan_op: _associative_scan,
 }  # fmt: skip

@@ -26,11 +26,14 @@ _FOLDERS = {
 FAMILIES = tuple(f"{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split())
 
 
+_ALWAYS = ("aten", "higher_order", "prims")           # namespaces that have operators before any is registered
+
+
 def __getattr__(name: str) -> Any:
     """The operators of a namespace: ``fb.ops.mylib.f`` is what programs for PyTorch call ``torch.ops.mylib.f``."""
     # Who registers an operator has loaded `_ops`. Python asks for names before it imports modules of this folder.
-    _ops = import_module(f"{_PARENT}._ops") if name in ("aten", "prims") else sys.modules.get(f"{_PARENT}._ops")
-    if _ops is not None and (name in ("aten", "prims") or _ops.has_namespace(name)):
+    _ops = import_module(f"{_PARENT}._ops") if name in _ALWAYS else sys.modules.get(f"{_PARENT}._ops")
+    if _ops is not None and (name in _ALWAYS or _ops.has_namespace(name)):
         return getattr(_ops.ops, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}: nothing is defined in an operators' namespace of that name")
 

@@ -18,6 +18,7 @@ import flambeau as fb
 
 from .. import _state
 from .._interpreters import DECOMPOSE, Interpreter, pop, push
+from .._ops import higher_order
 from ..autograd.function import Function
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..autograd.graph import saved_tensors_hooks
@@ -117,6 +118,9 @@ def checkpoint(
         result = function(*args, **kwargs)
     region.is_complete = True
     return result
+
+
+tag_activation_checkpoint = higher_order("tag_activation_checkpoint")(checkpoint)  # as graphs of compiled functions name it
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:

@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import Any
 
 from ... import _ops, _state
-from ..._arrays import MetaArray, OpenShape, root_of
+from ..._arrays import MetaArray, OpenShape, ndarray, root_of
 from ..._errors import NotRecorded, ValuesAreMissing
 from ..._interpreters import DECOMPOSE
 from ..._kinds import KindArray
@@ -198,6 +198,7 @@ class _Recorder(TorchDispatchMode):
         self.numbers = Numbers(tracer)                # nodes of symbolic numbers
         self.again: dict[str, Any] = {}               # what the metadata of nodes says that a checkpoint is around, see `run_checkpoint`
         self.checkpoints = 0
+        self.stand_ins = FakeTensorMode()             # of the metadata, where the program runs on real tensors
         self.quiet = False                            # whether an op, or a method that is recorded, runs
         self.shown: Any = None                        # the first call of an operator that a function has shown, see `_showing`
         self.keeps_values = False                     # whether values that the program asks for are constants of the graph
@@ -225,6 +226,9 @@ class _Recorder(TorchDispatchMode):
             self.numbers.sizes_of(tensor, node)
         if isinstance(tensor, FakeTensor):
             node.meta["val"] = tensor
+        elif type(tensor._array) is ndarray:
+            with self.quietly():
+                node.meta["val"] = self.stand_ins.from_tensor(tensor)
 
     def knows(self, value: Any) -> bool:
         """Whether `value` has a known tensor in it."""
@@ -651,7 +655,7 @@ class _Recorder(TorchDispatchMode):
 
         leaves, spec = pytree.tree_flatten((args, kwargs))
         given = [x.detach() if isinstance(x, Tensor) else x for x in leaves]
-        mode = contextlib.nullcontext() if self.fake else FakeTensorMode(allow_non_fake_inputs=True)
+        mode: Any = contextlib.nullcontext() if self.fake else FakeTensorMode(allow_non_fake_inputs=True)
 
         def flat(*given: Any) -> Any:
             args, kwargs = pytree.tree_unflatten(list(given), spec)
@@ -1012,9 +1016,9 @@ def _differentiable_choice(recorder: Any, pred: Any, graphs: tuple[GraphModule, 
 
 
 def _cond() -> Any:
-    from ..._higher_order_ops import cond
+    from ..._higher_order_ops.cond import cond_op
 
-    return cond
+    return cond_op
 
 
 def _is_getitem(node: Node) -> bool:

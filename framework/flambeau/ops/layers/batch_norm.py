@@ -397,7 +397,7 @@ def batch_norm(
     tensor([[-1.0000],
             [ 1.0000]])
     """
-    _check_batch(input, training, eps)
+    _check_batch(input, running_mean, running_var, training, eps)
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -406,7 +406,9 @@ def _batch_norm_pieces(asked):
     return "_c*,c,c,c,c->_c*" if asked["training"] else "nc*,c,c,c,c->nc*"
 
 
-def _check_batch(input: Tensor, training: bool, eps: float) -> None:
+def _check_batch(input: Tensor, running_mean: Any, running_var: Any, training: bool, eps: float) -> None:
+    if training and (running_mean is None) is not (running_var is None):
+        raise ValueError("batch_norm: running_mean and running_var must either both be None or neither be None; give both or none")
     if training and input.ndim and input.shape[0] * prod(input.shape[2:]) == 1:
         raise ValueError(
             f"batch_norm: Expected more than 1 value per channel when training, got input size "
@@ -421,7 +423,7 @@ def _check_batch(input: Tensor, training: bool, eps: float) -> None:
 
 @batch_norm.plan(by="shape", tensors=("input", "running_mean", "running_var", "weight", "bias"), optional=("running_mean", "running_var"))
 def _planned_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    _check_batch(input, training, eps)
+    _check_batch(input, running_mean, running_var, training, eps)
     _check_momentum("batch_norm", momentum)
     if input.ndim < 2:                                # an empty vector comes out as it is
         return None
