@@ -97,9 +97,9 @@ def computed_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args
         made = np.asarray(made)
     if made.dtype.kind == "c":                        # of reals, as in the gradient of `angle`
         made = made.real
-    if made.dtype != dtype:
-        return kernels.cast(made, dtype)
-    return made if made.dtype is dtype and (is_ufunc or made.base is None and all(a is not made for a in given)) else made.astype(dtype)
+    if made.dtype is dtype and (is_ufunc or made.base is None and all(a is not made for a in given)):
+        return made
+    return made.astype(dtype) if made.dtype == dtype else kernels.cast(made, dtype)
 
 
 def _number(value: Any, compute: np.dtype) -> Any:
