@@ -184,3 +184,41 @@ def test_make_fx_records_derivatives_of_choices(mode: str) -> None:
         x = (fb.tensor([1.0, 2.0]) * sign).requires_grad_()
         for made, expected in zip(graph(x, w), f(x, w), strict=True):
             assert fb.equal(made, fb.zeros(2) if expected is None else expected)
+
+
+def flat(n: Net, x: Any) -> Any:
+    return again(lambda a: n.linear(a).relu().reshape(a.shape[0] * 4), x).sum()
+
+
+SIZED: dict[str, tuple[Callable[[Net, Any, Any], Any], int]] = {  # programs, and how many graphs all sizes need
+    "a number in a checkpoint": (lambda n, x, y: flat(n, x) * y.sum(), 2),
+    "one body for two sizes": (lambda n, x, y: flat(n, x) + flat(n, y), 2),
+    "nested": (lambda n, x, y: again(lambda a, b: flat(n, a) + flat(n, b).sin(), x, y), 2),
+    "cond": (lambda n, x, y: chosen(x, lambda a: n.linear(a).sin(), lambda a: a * n.weight).sum() + y.sum(), 2),
+    "cond in checkpoint": (lambda n, x, y: again(lambda a: chosen(a, n.linear, fb.sin).reshape(-1), x).sum() + y.sum(), 2),
+    "a number in cond": (lambda n, x, y: chosen(x, lambda a: a.reshape(a.shape[0] * 4), lambda a: a.flatten() * 2).sum() + y.sum(), 99),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_one_graph_is_for_many_sizes(name: str) -> None:
+    f, most = SIZED[name]
+    pytest.importorskip("sympy")
+    made: list[Any] = []
+
+    def own(graph: Any, examples: Any) -> Any:
+        made.append(graph)
+        return graph.forward
+
+    sizes = [(2, 3), (4, 4), (5, 3), (6, 7), (7, 7), (3, 6)]
+    for backend in (own, aot_autograd(fw_compiler=keep, bw_compiler=keep), compile_fx):
+        net = Net()
+        compiled = fb.compile(lambda x, y, net=net: f(net, x, y), backend=backend)
+        for a, b in sizes:
+            x, y = (fb.rand(n, 4, requires_grad=True) for n in (a, b))
+            given = *net.linear.parameters(), x, y
+            results = [run(x, y) for run in (compiled, lambda x, y, net=net: f(net, x, y))]
+            grads = [fb.autograd.grad(r, given, allow_unused=True, materialize_grads=True) for r in results]
+            assert fb.equal(*results)
+            assert all(fb.equal(g, h) for g, h in zip(*grads, strict=True))
+    assert len(made) <= most

@@ -6,12 +6,15 @@ bodies are the same program if they end at the same step. What a body reads of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .. import _state
 from .._interpreters import below, pop, push
+from ..fx.node import Node
 from ..tensor import Tensor
+from ..utils import _pytree as pytree
 from ..utils._pytree import tree_flatten
 from ._calls import Called
 from ._deferred import Deferred, pending_of
@@ -119,11 +122,15 @@ class Choice(Called):
 
     def __init__(self, bodies: tuple[Body, Body], places: tuple[tuple[int, ...], ...], count: int) -> None:
         self.ends = tuple([(body.step, body.wanted) for body in bodies])
+        self.bodies = tuple([body.step for body in bodies])
         self.places, self.params = places, ("pred", *[f"operand{k}" for k in range(count)])
         self._results = [yes if yes.requires_grad else no for yes, no in zip(*[body.looks() for body in bodies], strict=True)]
 
     def look(self, *args: Any) -> Any:
         return list(self._results)
+
+    def form(self) -> Any:
+        return Choice, self.places, tuple([wanted for _, wanted in self.ends])
 
     def node(self, graph: Any, args: list[Any]) -> Any:
         from .._higher_order_ops.cond import cond_op
@@ -140,27 +147,38 @@ class Checkpointed(Called):
     """`checkpoint` of this body with settings."""
 
     public_name = qualified = "checkpoint"
+    takes_numbers = True
 
     def __init__(self, body: Body, settings: tuple[tuple[str, Any], ...]) -> None:
         self.end, self.settings = (body.step, body.wanted), dict(settings)
+        self.bodies = (body.step,)
         self.params = tuple([f"argument{k}" for k in range(len(body.inputs))])
         self._results = body.looks()
 
     def look(self, *args: Any) -> Any:
         return list(self._results)
 
-    def node(self, graph: Any, args: list[Any]) -> Any:
+    def form(self) -> Any:
+        return Checkpointed, self.end[1], tuple(self.settings.items())
+
+    def node(self, graph: Any, args: list[Any], constants: Any = MappingProxyType({})) -> Any:
+        """`constants`: by their identity, those of the body with nodes of numbers in them, which are handed to it after its arguments."""
         from ..utils.checkpoint import tag_activation_checkpoint
 
-        held = _module(graph, "wrap_body", *self.end, tuple(range(len(args))), len(args))
-        return graph.call_function(tag_activation_checkpoint, (held, *args), dict(self.settings))
+        numbers = list({node: None for value in constants.values() for node in pytree.tree_leaves(value) if isinstance(node, Node)})
+        count = len(args)
+        held = _module(graph, "wrap_body", *self.end, tuple(range(count)), count, constants, numbers)
+        return graph.call_function(tag_activation_checkpoint, (held, *args, *numbers), dict(self.settings))
 
 
-def _module(graph: Any, stem: str, step: Step, wanted: tuple[int, ...], places: tuple[int, ...], count: int) -> Any:
-    """The node of a body as a module of `count` parameters, of which it reads those at `places`."""
+def _module(
+    graph: Any, stem: str, step: Step, wanted: tuple[int, ...], places: tuple[int, ...], count: int, constants: Any = None,
+    numbers: Sequence[Any] = (),
+) -> Any:  # fmt: skip
+    """The node of a body as a module of `count` parameters, of which it reads those at `places`, and of further `numbers`."""
     from ._graphs import body_of
 
     root = graph.owning_module
     name = next(name for k in range(len(root._modules) + 1) if (name := f"{stem}_{k}") not in root._modules)
-    root.add_module(name, body_of(step, wanted, places, count))
+    root.add_module(name, body_of(step, wanted, places, count, constants, numbers))
     return graph.get_attr(name)

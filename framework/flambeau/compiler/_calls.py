@@ -35,6 +35,8 @@ class Called:
     params: tuple[str, ...] = ()
     sizes: Mapping[str, bool] = MappingProxyType({})
     like: Any = None                                  # an operation that has these parameters
+    bodies: tuple[Any, ...] = ()                      # the last steps of graphs within the graph; see `_bodies`
+    takes_numbers = False                             # whether numbers that are inputs of the graph may be handed to these
     qualified = public_name = ""
 
     def enter(self, *args: Any) -> Any:
@@ -48,6 +50,10 @@ class Called:
     def writes(self, args: list[Any]) -> list[Any]:
         """Arguments that it writes to, where counts of writes do not tell."""
         return []
+
+    def form(self) -> Any:
+        """What it has in common with calls that differ in numbers alone: those of its bodies are told beside it."""
+        return self
 
     def node(self, graph: Any, args: list[Any]) -> Any:
         """The call in `graph` with these nodes and constants."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import operator
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import fx
 from ..autograd import tape
+from ..fx.node import map_arg
 from ..nn import Module
 from ..ops._dispatch import public_function
 from ..ops._spec.base import FUNCTION
@@ -215,14 +216,23 @@ def graph_of(
     return fx.GraphModule(root, graph), given
 
 
-def body_of(step: Step, wanted: tuple[int, ...], places: tuple[int, ...], count: int) -> fx.GraphModule:
-    """A graph within a graph: a module with `count` parameters, of which the path's inputs are those at `places`."""
+def body_of(
+    step: Step, wanted: tuple[int, ...], places: tuple[int, ...], count: int, constants: Any = None, numbers: Sequence[Any] = ()
+) -> fx.GraphModule:
+    """A graph within a graph: a module with `count` parameters, of which the path's inputs are those at `places`.
+
+    Further parameters stand for nodes of `numbers` of the graph around it in `constants`, see `write_steps`.
+    """
     graph = fx.Graph()
     root = graph.owning_module = Module()
     parameters = [graph.placeholder(f"arg{k}_1") for k in range(count)]
     nodes: dict[int, Any] = {-1 - number: parameters[at] for number, at in enumerate(places)}
+    own = {node: graph.placeholder(node.name, type_expr=node.type) for node in numbers}
+    for node, inner in own.items():
+        inner.meta["example_value"] = node.meta["example_value"]
+    constants = constants and {at: map_arg(value, own.__getitem__) for at, value in constants.items()}
     steps = step.path()
-    write_steps(graph, steps, nodes, set(wanted))
+    write_steps(graph, steps, nodes, set(wanted), constants)
     graph.output(tuple([nodes[value] for value in wanted]))
     return fx.GraphModule(root, graph)
 
@@ -235,7 +245,7 @@ def write_steps(
     Args:
         nodes: by number, the nodes of inputs (below zero); those of values are added.
         wanted: values that are read beside what steps read.
-        constants: by the identity of Constants, arguments in their place.
+        constants: by the identity of Constants, arguments in their place; by that of steps with bodies, the same for these.
     """
 
     def argument(ref: Any) -> Any:
@@ -245,7 +255,11 @@ def write_steps(
 
     for one in steps:
         called = [argument(ref) for ref in one.refs]
-        node = one.op.node(graph, called) if isinstance(one.op, Called) else _node(graph, one, called)
+        if isinstance(one.op, Called):
+            within = constants and constants.get(id(one))
+            node = one.op.node(graph, called, *([within] if within else []))
+        else:
+            node = _node(graph, one, called)
         if one.where is not None:
             node.stack_trace = "".join(traceback.format_list([tape.frame_summary(one.where)])).rstrip()
         if not one.results:                           # it writes, or sets a mode

@@ -64,23 +64,31 @@ class Symbols(NamedTuple):
         return found
 
     def constants(self, form: Form, steps: list[Step], nodes: dict[int, Any]) -> dict[int, Any]:
-        """By the identity of constants of the path, their values with `nodes` in the place of numbers that are inputs."""
-        numbers = iter([n if at is None else nodes[at] for n, at in zip(form.numbers, self.indices, strict=True)][len(form.sizes) :])
-        found: dict[int, Any] = {}
+        """By the identity of constants of the path, their values with `nodes` in the place of numbers that are inputs.
 
-        def visit(ref: Any) -> None:
+        By the identity of a step with bodies that take numbers, the same for their constants.
+        """
+        numbers = iter([n if at is None else nodes[at] for n, at in zip(form.numbers, self.indices, strict=True)][len(form.sizes) :])
+
+        def visit(ref: Any, found: dict[int, Any]) -> None:
             if ref.__class__ is Constant:
                 found[id(ref)] = _put_back(ref.value, numbers)
             elif ref.__class__ is not int:
                 for one in ref:
-                    visit(one)
+                    visit(one, found)
 
-        for one in steps:
-            taken = _open_parameters(one.op)
-            for name, ref in zip(one.op.params, one.refs, strict=True):
-                if name in taken:
-                    visit(ref)
-        return found
+        def of_path(steps: list[Step]) -> dict[int, Any]:
+            found: dict[int, Any] = {}
+            for one in steps:
+                taken = _open_parameters(one.op)
+                for name, ref in zip(one.op.params, one.refs, strict=True):
+                    if name in taken:
+                        visit(ref, found)
+                if isinstance(one.op, Called) and one.op.takes_numbers:
+                    found[id(one)] = {at: value for body in one.op.bodies for at, value in of_path(body.path()).items()}
+            return found
+
+        return of_path(steps)
 
 
 def form_of(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], ambient: Any) -> Form:
@@ -91,14 +99,25 @@ def form_of(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], ambient: 
     numbers: list[Any] = [inputs[at]._array.shape[d] for at, d in sizes]
     is_size = [True] * len(sizes)
     key: list[Any] = [ambient, wanted, tuple([(at, *_looks(inputs[at])) for at in used])]
-    for one in steps:
-        parts: list[Any] = [one.op, len(one.results)]
-        taken = _open_parameters(one.op)
-        for name, ref in zip(one.op.params, one.refs, strict=True):
-            parts.append(_apart(ref, numbers, name in taken))
-            is_size += [taken.get(name, False)] * (len(numbers) - len(is_size))
-        key.append(tuple(parts))
+
+    def describe(steps: list[Step], is_open: bool) -> Any:
+        for one in steps:
+            bodies = _bodies_of(one.op)
+            yield one.op.form() if bodies else one.op
+            yield len(one.results)
+            taken = _open_parameters(one.op) if is_open else {}
+            for name, ref in zip(one.op.params, one.refs, strict=True):
+                yield _apart(ref, numbers, name in taken)
+                is_size.extend([taken.get(name, False)] * (len(numbers) - len(is_size)))
+            for body in bodies:
+                yield tuple(describe(body.path(), is_open and one.op.takes_numbers))
+
+    key += describe(steps, True)
     return Form(tuple(key), tuple(numbers), sizes, tuple(is_size))
+
+
+def _bodies_of(op: Any) -> tuple[Any, ...]:
+    return op.bodies if isinstance(op, Called) else ()
 
 
 def _looks(x: Tensor) -> tuple[Any, ...]:
