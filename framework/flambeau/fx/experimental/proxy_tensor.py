@@ -92,6 +92,10 @@ class _Asked(BaseException):  # no error, and none that a decomposition catches
     """A table of decompositions is asked."""
 
 
+def _tensors(value: Any) -> list[Tensor]:
+    return [x for x in pytree.tree_leaves(value) if isinstance(x, Tensor)]
+
+
 def _parts_of(target: Any) -> Any:
     from ..._decomp.parts import parts_of  # which loads all decompositions
 
@@ -176,6 +180,7 @@ class _Recorder(TorchDispatchMode):
 
     sees_makers = True
     follows_results = True
+    keeps_results = True                              # of operators that programs define, each of which is a node
 
     def __init__(
         self, tracer: PythonKeyTracer, fake: bool = False, outer: Any = None, table: Any = None, kept: list[Any] | None = None,
@@ -614,7 +619,14 @@ class _Recorder(TorchDispatchMode):
         return self._recorded(op, args, out, inplace)
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return NotImplemented if self.quiet or operator.is_composition else self.whole(operator.overload, args, kwargs)
+        if self.quiet or operator.is_composition:
+            return NotImplemented
+        if operator.setup_context is not None and _state.grad_enabled() and any(x.requires_grad for x in _tensors((args, kwargs))):
+            return self._decomposed(operator.enter, (args, kwargs), {})  # what is computed for the derivative is recorded too
+        return self.whole(operator.overload, args, kwargs)
+
+    def run_backend(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        return run() if self.quiet else self.whole(operator.overload, args, kwargs)
 
     def run_whole(self, operator: Any, args: tuple[Any, ...]) -> Any:
         keeps = (self.keeps_layers or _state.local.exporting) and not self.quiet
