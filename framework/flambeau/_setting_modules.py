@@ -61,6 +61,9 @@ class Settings(ModuleType):
         place[key] = value
 
     def __delattr__(self, name: str) -> None:
+        if name[:2] == "__":
+            super().__delattr__(name)
+            return
         found = self._find(name)
         if found is None:
             raise KeyError(name)
