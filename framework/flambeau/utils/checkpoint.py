@@ -88,8 +88,12 @@ def checkpoint(
         warnings.warn("checkpoint: give use_reentrant explicitly; True is assumed, and use_reentrant=False is recommended", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
-    if not use_reentrant and context_fn is noop_context_fn and not debug:
-        settings = {"use_reentrant": False, "preserve_rng_state": preserve, "determinism_check": determinism_check}
+    if not use_reentrant and context_fn is noop_context_fn and early_stop and not debug:
+        settings: dict[str, Any] = {"use_reentrant": False}
+        if not preserve:
+            settings["preserve_rng_state"] = False
+        if determinism_check != "default":
+            settings["determinism_check"] = determinism_check
         for interpreter in reversed(_state.local.calls.interpreters):
             result = interpreter.run_checkpoint(function, args, kwargs, settings)
             if result is not NotImplemented:
