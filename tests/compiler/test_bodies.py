@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 import flambeau as fb
 from flambeau._dynamo.backends.common import aot_autograd
+from flambeau._functorch.partitioners import default_partition
 from flambeau._inductor.compile_fx import compile_fx
 from flambeau.fx.experimental.proxy_tensor import make_fx
-from flambeau.utils.checkpoint import checkpoint
+from flambeau.utils.checkpoint import CheckpointPolicy, checkpoint
 
 nn = fb.nn
 
@@ -222,3 +224,24 @@ def test_one_graph_is_for_many_sizes(name: str) -> None:
             assert fb.equal(*results)
             assert all(fb.equal(g, h) for g, h in zip(*grads, strict=True))
     assert len(made) <= most
+
+
+def test_random_numbers_that_come_with_others_are_kept_too() -> None:
+    aten, again_ = fb.ops.aten, {"recompute": CheckpointPolicy.MUST_RECOMPUTE, "ac_graph_id": 1}
+    graph = fb.fx.Graph()
+    x, grad = graph.placeholder("primals_1"), graph.placeholder("tangents_1")
+    both = graph.call_function(aten.native_dropout.default, (x, 0.5, True))
+    value, mask = (graph.call_function(operator.getitem, (both, k)) for k in range(2))
+    made = graph.call_function(aten.sin.default, (value,))
+    for node in (both, value, mask, made):
+        node.meta.update(again_)
+    back = graph.call_function(aten.mul.Tensor, (grad, graph.call_function(aten.cos.default, (value,))))
+    graph.output([made, graph.call_function(aten.mul.Tensor, (back, mask))])
+
+    forward, backward = default_partition(fb.fx.GraphModule(nn.Module(), graph), [], num_fwd_outputs=1)
+
+    assert [n.target for n in forward.graph.nodes].count(aten.native_dropout.default) == 1
+    assert aten.native_dropout.default not in [n.target for n in backward.graph.nodes]
+    values = forward(fb.ones(8))
+    kept = dict(zip([n.name for n in forward.graph.find_nodes(op="output")[0].args[0][1:]], values[1:], strict=True))
+    assert fb.equal(*backward(*values[1:], fb.ones(8)), kept["getitem"].cos() * kept["getitem_1"])

@@ -9,7 +9,7 @@ from typing import Any
 from .. import _aten, _ops
 from .table import core_aten_decompositions, decomposition_table
 
-__all__ = ["parts_of"]
+__all__ = ["BY_ONE", "linear_by", "parts_of"]
 
 _ops_: Any = _ops.ops.aten
 
@@ -25,13 +25,18 @@ def parts_of(operator: Any) -> Callable[..., Any] | None:
     return _WRITTEN.get(f"{name}.{ending}") or core_aten_decompositions().get(operator) or decomposition_table.get(operator)
 
 
-def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    if weight.ndim != 2 or input.ndim == 0:
-        return NotImplemented
-    turned = _ops_.t.default(weight)
-    rows = input if input.ndim == 2 else input.reshape([-1, weight.shape[1]])
-    made = _ops_.mm.default(rows, turned) if bias is None else _ops_.addmm.default(bias, rows, turned)
-    return made if input.ndim == 2 else _ops_.view.default(made, [*input.shape[:-1], weight.shape[0]])
+def linear_by(turn: Callable[[Any], Any]) -> Callable[..., Any]:
+    """`linear` as a product of matrices, of which ``turn(weight)`` is the second; NotImplemented for a vector of weights."""
+
+    def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+        if weight.ndim != 2:
+            return NotImplemented
+        turned = turn(weight)
+        rows = input if input.ndim == 2 else input.reshape([-1, weight.shape[1]])  # which may have been transposed
+        made = _ops_.mm.default(rows, turned) if bias is None else _ops_.addmm.default(bias, rows, turned)
+        return made if input.ndim == 2 else _ops_.view.default(made, [*input.shape[:-1], weight.shape[0]])
+
+    return linear
 
 
 def _batch_norm(
@@ -53,18 +58,6 @@ def _instance_norm(
     return _ops_.view.default(made, [n, c, *sizes])
 
 
-def _nll_loss(self: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
-    if self.ndim > 2:
-        return _nll_loss2d(self, target, weight, reduction, ignore_index)
-    return _ops_.nll_loss_forward.default(self, target, weight, reduction, ignore_index)[0]
-
-
-def _nll_loss2d(self: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
-    if self.ndim != 4:
-        return NotImplemented
-    return _ops_.nll_loss2d_forward.default(self, target, weight, reduction, ignore_index)[0]
-
-
 def _dropout(input: Any, p: float, train: bool) -> Any:
     if not train or p in (0, 1):
         return NotImplemented
@@ -72,15 +65,18 @@ def _dropout(input: Any, p: float, train: bool) -> Any:
     return _ops_.mul.Tensor(input, _ops_.div_.Scalar(kept, 1 - p))
 
 
-_WRITTEN: dict[str, Callable[..., Any]] = {
-    "linear.default": _linear,
-    "batch_norm.default": _batch_norm,
-    "instance_norm.default": _instance_norm,
-    "nll_loss.default": _nll_loss,
-    "nll_loss_nd.default": _nll_loss,
-    "nll_loss2d.default": _nll_loss2d,
-    "dropout.default": _dropout,
+# Compositions of one operator.
+BY_ONE: dict[str, Callable[..., Any]] = {
     "square.default": lambda self: _ops_.pow.Tensor_Scalar(self, 2),
     "celu.default": lambda self, alpha=1.0: _ops_.elu.default(self, alpha, 1.0, 1.0 / alpha),
     "selu.default": lambda self: _ops_.elu.default(self, 1.6732632423543772, 1.0507009873554805),
+}
+
+
+_WRITTEN: dict[str, Callable[..., Any]] = {
+    "linear.default": linear_by(_ops_.t.default),
+    "batch_norm.default": _batch_norm,
+    "instance_norm.default": _instance_norm,
+    "dropout.default": _dropout,
+    **BY_ONE,
 }

@@ -123,7 +123,10 @@ def default_partition(
 
 def _is_again(node: Node) -> bool:
     """Whether a checkpoint wants the node computed again; random numbers are kept, as other ones would be drawn."""
-    return node.meta.get("recompute") is CheckpointPolicy.MUST_RECOMPUTE and _name(node) not in random_names()
+    if node.meta.get("recompute") is not CheckpointPolicy.MUST_RECOMPUTE:
+        return False
+    made_by = node.args[0] if node.target is operator.getitem else node
+    return _name(made_by) not in random_names()
 
 
 def _is_inner(node: Node, known: set[Node]) -> bool:

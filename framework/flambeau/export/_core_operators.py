@@ -6,19 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _ops
+from .._decomp.parts import BY_ONE, linear_by
 
 __all__ = ["of_core_operators"]
 
 _aten: Any = _ops.ops.aten
-
-
-def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    if weight.ndim != 2:
-        return NotImplemented
-    turned = _aten.permute.default(weight, [1, 0])
-    rows = input if input.ndim == 2 else input.reshape([-1, weight.shape[1]])  # which may have been transposed
-    made = _aten.mm.default(rows, turned) if bias is None else _aten.addmm.default(bias, rows, turned)
-    return made if input.ndim == 2 else _aten.view.default(made, [*input.shape[:-1], weight.shape[0]])
 
 
 def _transpose(self: Any, dim0: int, dim1: int) -> Any:
@@ -57,7 +49,8 @@ def _std_mean(self: Any, dim: Any = None, *, correction: Any = None, keepdim: bo
 
 # By name: what an operator is made of. One that gives NotImplemented leaves the operator as it is.
 _BY_NAME: dict[str, Callable[..., Any]] = {
-    "linear.default": _linear,
+    "linear.default": linear_by(lambda weight: _aten.permute.default(weight, [1, 0])),
+    **BY_ONE,
     "transpose.int": _transpose,
     "narrow.default": _narrow,
     "squeeze.default": _squeeze,
@@ -66,12 +59,9 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "std.correction": _std,
     "var_mean.correction": _var_mean,
     "std_mean.correction": _std_mean,
-    "square.default": lambda self: _aten.pow.Tensor_Scalar(self, 2),
     "true_divide.Tensor": lambda self, other: _aten.div.Tensor(self, other),
     "clamp_min.default": lambda self, min: _aten.clamp.default(self, min),
     "count_nonzero.default": lambda self, dim=None: _aten.sum.dim_IntList(_aten.ne.Scalar(self, 0), [] if dim is None else [dim]),
-    "celu.default": lambda self, alpha=1.0: _aten.elu.default(self, alpha, 1.0, 1.0 / alpha),
-    "selu.default": lambda self: _aten.elu.default(self, 1.6732632423543772, 1.0507009873554805),
 }
 
 

@@ -48,6 +48,7 @@ from ..interpreter import Interpreter
 from ..node import Node, has_side_effect
 from ..passes.functionalize import functionalize_graph
 from ..passes.shape_prop import _extract_tensor_metadata
+from ._choices import cond_op, differentiable_choice
 from ._numbers import Numbers, has_symbols, holds_symbols
 from ._recorded_calls import (
     METHODS_OF_VALUES,
@@ -380,7 +381,7 @@ class _Recorder(TorchDispatchMode):
             raise RuntimeError(f"cond: both branches must give the same structure, shapes and dtypes, got {shapes[0]} and {shapes[1]}")
         given = (*leaves, *closures)
         is_derived = _state.grad_enabled() and any(x.requires_grad for x in given)
-        result = _differentiable_choice(self, pred, graphs, given) if is_derived else self.chosen(pred, graphs, given)
+        result = differentiable_choice(self, pred, graphs, given) if is_derived else self.chosen(pred, graphs, given)
         return pytree.tree_unflatten(list(result), shapes[0][0])
 
     def chosen(self, pred: Any, graphs: tuple[GraphModule, ...], given: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -390,7 +391,7 @@ class _Recorder(TorchDispatchMode):
         with self.quietly():
             result = (graphs[0] if self.fake or bool(pred) else graphs[1])(*given)
         held = [self.tracer.create_node("get_attr", name, (), {}) for name in names]
-        return self.record("call_function", _cond(), (self.argument(pred), *held, tuple(nodes)), {}, result)
+        return self.record("call_function", cond_op(), (self.argument(pred), *held, tuple(nodes)), {}, result)
 
     def run_checkpoint(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: dict[str, Any]) -> Any:
         """What the function gives, recorded once: nodes say that they are to be computed again, see `partitioners`."""
@@ -982,55 +983,6 @@ def _record(
         if node.op in ("get_attr", "call_function") and not node.users and (node.op == "get_attr" or _is_getitem(node)):
             graph.erase_node(node)
     return GraphModule(tracer.root, graph, f.__name__ if hasattr(f, "__name__") else type(f).__name__)
-
-
-def _differentiable_choice(recorder: Any, pred: Any, graphs: tuple[GraphModule, ...], given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """`chosen` of tensors with history: its derivative is a choice between the derivatives of both graphs."""
-    import flambeau
-
-    from ... import autograd
-
-    class Choice(autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, *given: Tensor) -> tuple[Tensor, ...]:
-            ctx.save_for_backward(*given)
-            ctx.set_materialize_grads(False)          # zeros would be no part of the program
-            result = recorder.chosen(pred, graphs, given)
-            ctx.mark_non_differentiable(*[x for x in result if not x.is_floating_point() and not x.is_complex()])
-            return tuple(result)
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-            given = ctx.saved_tensors
-            at = [k for k, wanted in enumerate(ctx.needs_input_grad) if wanted]
-            results = [k for k, grad in enumerate(grads) if grad is not None]
-
-            def derivative(graph: GraphModule, *operands: Tensor) -> tuple[Tensor, ...]:
-                inputs, grads = operands[: len(given)], operands[len(given) :]
-                with autograd.enable_grad():
-                    # Views, through which derivatives of derivatives go on where the graph of this runs.
-                    inputs = tuple([x.view(x.shape).requires_grad_() if k in at else x for k, x in enumerate(inputs)])
-                    made = graph(*inputs)
-                    pairs = [(made[k], grad) for k, grad in zip(results, grads, strict=True) if made[k].requires_grad]
-                    wanted = [inputs[k] for k in at]
-                    found: Any = [None] * len(at)
-                    if pairs:
-                        found = autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
-                return tuple([flambeau.zeros_like(x) if g is None else g for g, x in zip(found, wanted, strict=True)])
-
-            made = _cond()(pred, *[functools.partial(derivative, graph) for graph in graphs], (*given, *[grads[k] for k in results]))
-            result: list[Any] = [None] * len(given)
-            for k, grad in zip(at, made, strict=True):
-                result[k] = grad
-            return tuple(result)
-
-    return Choice.apply(*given)
-
-
-def _cond() -> Any:
-    from ..._higher_order_ops.cond import cond_op
-
-    return cond_op
 
 
 def _is_getitem(node: Node) -> bool:
